@@ -1,0 +1,40 @@
+# Everything runs in .venv, made from constraints.txt. `make test` and `make demo` need nothing but python3 and make.
+
+PYTHON ?= python3
+JOBS ?= 2
+BIN := .venv/bin
+
+.PHONY: setup test demo lint format soak bench clean
+
+setup: .venv/.installed
+
+# The constraints are not a nicety: an unpinned torch brings gigabytes of CUDA libraries.
+.venv/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,zoo,dev]'
+	@touch $@
+
+test: setup
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+demo: setup
+	$(BIN)/python model_zoo/digits/demo.py
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+soak: setup
+	$(BIN)/python -m pytest -m soak --timeout 1800
+
+bench: setup
+	$(BIN)/python -m benchmarks.recovery
+
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

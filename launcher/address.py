@@ -1,0 +1,94 @@
+"""This host's address: the one that everything of this agent and its workers binds and advertises, on all planes.
+
+It is always a number. A name would be looked up again by others, and reverse look-ups invent names that nobody can reach.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import socket
+import struct
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ..errors import ElasticError
+
+_SIOCGIFADDR = 0x8915
+_INTERFACES_IPV6 = Path("/proc/net/if_inet6")
+
+
+class AddressError(ElasticError):
+    """No usable address; the message says what to give."""
+
+
+def checked_address(text: str) -> str:
+    """`text`, an address or a name, as an address that this host can bind."""
+    try:
+        found = socket.getaddrinfo(text.strip("[]"), 0, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise AddressError(f"--advertise-address {text!r} is no address, and no name that can be resolved: {error}") from None
+    for family, kind, protocol, _, sockaddr in found:
+        with socket.socket(family, kind, protocol) as probe:
+            try:
+                probe.bind(sockaddr)
+            except OSError:
+                continue
+        if ipaddress.ip_address(str(sockaddr[0]).partition("%")[0]).is_unspecified:
+            raise AddressError(f"--advertise-address {text!r} stands for every address: give one that others can reach")
+        return str(sockaddr[0])
+    raise AddressError(f"--advertise-address {text!r} is not an address of this host (`ip address` lists them)")
+
+
+def address_of_interface(name: str) -> str:
+    """The interface's IPv4 address, or else its global IPv6 address."""
+    names = [known for _, known in socket.if_nameindex()]
+    if name not in names:
+        raise AddressError(f"--network-interface {name!r} does not exist: this host has {', '.join(names)}")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+            return socket.inet_ntoa(answer[20:24])
+        except OSError:
+            pass
+    ipv6 = _ipv6_of_interface(name)
+    if ipv6 is None:
+        raise AddressError(f"--network-interface {name!r} has no address: is it up? (`ip address show {name}`)")
+    return ipv6
+
+
+def _ipv6_of_interface(name: str) -> str | None:
+    try:
+        lines = _INTERFACES_IPV6.read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        digits, _, _, _, _, interface = line.split()
+        address = ipaddress.IPv6Address(bytes.fromhex(digits))
+        if interface == name and not address.is_link_local:
+            return str(address)
+    return None
+
+
+def address_towards(url: str) -> str:
+    """The address from which this host reaches the server at `url`: nothing is sent.
+
+    Raises OSError while the server's name cannot be resolved or there is no route to it.
+    """
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    failure = OSError(f"{parts.hostname!r} has no address")
+    for family, _, protocol, _, sockaddr in socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_DGRAM):
+        with socket.socket(family, socket.SOCK_DGRAM, protocol) as probe:
+            try:
+                probe.connect(sockaddr)
+            except OSError as error:
+                failure = error
+                continue
+            return str(probe.getsockname()[0]).partition("%")[0]
+    raise failure
+
+
+def in_url(address: str, port: int) -> str:
+    """`ADDRESS:PORT`, with brackets around IPv6."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -1,0 +1,261 @@
+"""The agent's life: find or serve the job, start the workers, relay until the job is over, end everything in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import traceback
+import uuid
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from ..errors import ElasticError, RendezvousError
+from ..rendezvous.client import Client
+from ..rendezvous.meeting import MeetingServer
+from ..rendezvous.messages import JobSpec, Stop, ToAgent, Welcome
+from . import exits
+from .address import address_towards
+from .ending import Ending
+from .guarding import Guard
+from .logs import ReporterHandler
+from .options import Options
+from .output import OutputThread
+from .relay import Relay
+from .reporter import Reporter
+from .serving import JobServer, PortError
+from .worker_process import Surroundings
+
+_PACKAGE = "elastic_launch"
+_LOOK_AGAIN = 0.5  # seconds between two attempts to find the way to the server
+_STOP_SLACK = 5.0  # seconds that a job may take longer to stop than its workers
+_WATCH_PERIOD = 1.0  # seconds
+
+
+class Agent:
+    """One agent. `run` returns the exit code, when no process, port or thread of it is left that matters."""
+
+    def __init__(self, options: Options, environ: Mapping[str, str], guard: Guard, output: OutputThread) -> None:
+        self._options = options
+        self._environ = environ
+        self._guard = guard
+        self._output = output
+        self._reporter = Reporter(output, options.host)
+        self._log_handler = ReporterHandler(self._reporter)
+        self._name = uuid.uuid4().hex
+        self._loop = asyncio.get_running_loop()
+        self._ending: asyncio.Future[Ending] = self._loop.create_future()
+        self._at_once = asyncio.Event()
+        self._interrupts = 0
+        self._welcomes = 0
+        self._relay: Relay | None = None
+        self._client: Client | None = None
+        self._server: JobServer | None = None
+        self._meeting: MeetingServer | None = None
+
+    async def run(self) -> int:
+        logging.getLogger(_PACKAGE).addHandler(self._log_handler)
+        self._loop.set_exception_handler(self._on_bug)
+        self._guard.watch(self._loop)
+        self._loop.add_signal_handler(signal.SIGINT, self._interrupted)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            self._loop.add_signal_handler(number, self._terminated, number)
+        life = asyncio.ensure_future(self._ending_with_its_errors(self._live()))
+        try:
+            ending = await self._ending
+            await self._end_workers(ending)
+            await self._leave(ending, life)
+        finally:
+            life.cancel()
+            await self._close()
+        return ending.code
+
+    async def _live(self) -> None:
+        options = self._options
+        address = options.address or await self._find_address()
+        self._meeting = MeetingServer(address)
+        relay = self._relay = Relay(
+            self._surroundings(address), self._meeting, self._send, self._end, self._reporter, options
+        )
+        urls = options.urls
+        if options.serves:
+            relay.start_all()  # first: they import for longer than the server does
+            self._server = await JobServer.start(address, options.port, options.hang_timeout)
+            self._invite(self._server.url)
+            urls = (self._server.url,)
+        self._client = Client(urls, options.job, self._hello, self._heard, options.rendezvous_timeout)
+        watching = asyncio.ensure_future(self._watch_connection(self._client))
+        try:
+            await self._client.run()
+        finally:
+            watching.cancel()
+
+    async def _ending_with_its_errors(self, life: Coroutine[Any, Any, None]) -> None:
+        try:
+            await life
+            self._end(Ending(exits.UNREACHABLE, "the connection to the rendezvous server has ended without a reason"))
+        except asyncio.CancelledError:
+            raise
+        except PortError as error:
+            self._end(Ending(exits.USAGE, str(error)))
+        except RendezvousError as error:
+            self._end(Ending(exits.UNREACHABLE, str(error)))
+        except (ElasticError, OSError) as error:
+            self._end(Ending(exits.USAGE, str(error)))
+        except Exception:
+            self._end(Ending(exits.BUG, "the agent has failed", traceback.format_exc()))
+
+    async def _find_address(self) -> str:
+        """The server's name may not be known yet, where it and this agent start at the same time."""
+        deadline = self._loop.time() + self._options.rendezvous_timeout
+        while True:
+            try:
+                return await self._loop.run_in_executor(None, address_towards, self._options.urls[0])
+            except OSError as error:
+                if self._loop.time() + _LOOK_AGAIN > deadline:
+                    raise RendezvousError(
+                        f"there is no way to {self._options.urls[0]}: {error}. Looked for"
+                        f" {self._options.rendezvous_timeout:.0f} s (--rendezvous-timeout). Check the name and the network"
+                    ) from None
+            await asyncio.sleep(_LOOK_AGAIN)
+
+    def _surroundings(self, address: str) -> Surroundings:
+        environ = dict(self._environ)
+        if self._options.nproc > 1 and "OMP_NUM_THREADS" not in environ:
+            environ["OMP_NUM_THREADS"] = "1"
+            self._reporter.say("OMP_NUM_THREADS is 1 for each worker, as several share this host: set it to choose otherwise")
+        return Surroundings(
+            command=self._options.command,
+            environ=environ,
+            job=self._options.job,
+            host=self._options.host,
+            address=address,
+            slots=self._options.nproc,
+            output=self._output,
+            guard=self._guard,
+            log_dir=self._options.log_dir,
+        )
+
+    def _invite(self, url: str) -> None:
+        options = self._options
+        self._reporter.say(
+            f"serving job {options.job!r} for {options.min} to {options.max} workers at {url}; further agents join with"
+            f" --rendezvous {url} --job {options.job}"
+        )
+
+    def _hello(self) -> Any:
+        assert self._relay is not None
+        options = self._options
+        spec = None
+        if options.describes_job:
+            spec = JobSpec(options.min, options.max, options.max_restarts, options.min_timeout)
+        return self._relay.hello(self._name, options.host, spec)
+
+    def _send(self, message: Any) -> None:
+        if self._client is not None:
+            self._client.send(message)
+
+    def _heard(self, message: ToAgent) -> None:
+        assert self._relay is not None
+        if isinstance(message, Welcome):
+            self._welcomes += 1
+            if self._welcomes > 1:
+                self._reporter.say("connected to the rendezvous server again")
+        self._relay.take(message)
+        if self._welcomes == 1 and isinstance(message, Welcome) and not self._options.serves:
+            self._relay.start_all()
+
+    async def _watch_connection(self, client: Client) -> None:
+        """A server that is lost ends nothing as long as workers live: an intact ring goes on without it."""
+        while True:
+            await asyncio.sleep(_WATCH_PERIOD)
+            assert self._relay is not None
+            lost = self._welcomes > 0 and not client.connected
+            if not lost or client.disconnected_since is None:
+                continue
+            self._reporter.say_once("the rendezvous server is lost: the workers go on without it, and the agent looks for it")
+            if not self._relay.slots:
+                gone = self._loop.time() - client.disconnected_since
+                if gone > self._options.rendezvous_timeout:
+                    text = f"the rendezvous server has been gone for {gone:.0f} s, and no worker is left here"
+                    self._end(Ending(exits.UNREACHABLE, text))
+
+    def _terminated(self, number: int) -> None:
+        if self._ending.done() or (self._relay is not None and self._relay.draining):
+            return
+        self._reporter.say(f"{signal.Signals(number).name}: this agent's workers leave the job")
+        if self._relay is None:
+            self._end(Ending(exits.SUCCESS, "drained before any worker was started"))
+            return
+        limit = self._options.shutdown_timeout
+        self._loop.call_later(limit, self._end, Ending(exits.SUCCESS, f"drained, but not in order within {limit:g} s"))
+        self._relay.drain_all()
+
+    def _interrupted(self) -> None:
+        self._interrupts += 1
+        if self._interrupts > 1 or (self._relay is not None and self._relay.draining):
+            self._at_once.set()
+            self._end(Ending(exits.INTERRUPTED, "ended at once"))
+        elif self._ending.done():
+            self._reporter.say("SIGINT: ending already; a second one ends everything at once")
+        elif self._client is None or self._welcomes == 0:
+            self._end(Ending(exits.INTERRUPTED, "stopped before the job had started", ask=signal.SIGTERM, patience=2.0))
+        else:
+            self._reporter.say("SIGINT: the job is being stopped in order; a second one ends this agent at once")
+            self._client.send(Stop(exits.INTERRUPTED, f"SIGINT on {self._options.host}"))
+            limit = self._options.shutdown_timeout + _STOP_SLACK
+            late = Ending(exits.INTERRUPTED, f"stopped, but not in order within {limit:g} s")
+            self._loop.call_later(limit, self._end, late)
+
+    def _end(self, ending: Ending) -> None:
+        if not self._ending.done():
+            self._ending.set_result(ending)
+
+    def _on_bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        details = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else ""
+        self._end(Ending(exits.BUG, f"the agent has failed: {context.get('message')}", details))
+
+    async def _end_workers(self, ending: Ending) -> None:
+        if self._relay is None:
+            return
+        self._relay.close()
+        slots = self._relay.slots
+        if ending.ask is not None:
+            for worker in slots:
+                worker.stop(ending.ask)
+        if slots and ending.patience > 0:
+            ended = asyncio.ensure_future(slots.wait_until_empty(ending.patience))
+            hurried = asyncio.ensure_future(self._at_once.wait())
+            await asyncio.wait([ended, hurried], return_when=asyncio.FIRST_COMPLETED)
+            ended.cancel()
+            hurried.cancel()
+        if slots:
+            if ending.code == exits.SUCCESS:
+                left = ", ".join(str(worker.pid) for worker in slots)
+                self._reporter.say(f"killing the workers that have not ended within --shutdown-timeout: pid {left}")
+            await slots.kill_all()
+        await slots.drained()
+
+    async def _leave(self, ending: Ending, life: asyncio.Future[None]) -> None:
+        self._log_handler.setLevel(logging.CRITICAL)  # connections that end are no news from here on
+        self._reporter.say(ending.last_words())
+        if self._client is not None:
+            await self._client.close()
+            await asyncio.wait([life], timeout=2.0)
+        if self._server is not None and not self._at_once.is_set():
+            waiting = asyncio.ensure_future(self._server.wait_until_all_have_left(self._options.shutdown_timeout))
+            hurried = asyncio.ensure_future(self._at_once.wait())
+            await asyncio.wait([waiting, hurried], return_when=asyncio.FIRST_COMPLETED)
+            hurried.cancel()
+            if waiting.done() and not waiting.result():
+                self._reporter.say("other agents were still connected to the server in this one: they have lost it")
+            waiting.cancel()
+
+    async def _close(self) -> None:
+        if self._server is not None:
+            with contextlib.suppress(Exception):
+                await self._server.close()
+        if self._meeting is not None:
+            self._meeting.close()

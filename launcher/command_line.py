@@ -1,0 +1,92 @@
+"""The flags of `elastic-launch`, with their help. What the values mean together is checked in options.py."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from . import exits
+
+_DESCRIPTION = """\
+Run SCRIPT as an elastic training job: workers may come and go while it trains.
+
+Without --rendezvous this agent serves the job itself; further agents, on this or other machines, join it with
+--rendezvous http://HOST:PORT --job NAME, at any time.
+"""
+
+_EPILOG = """\
+examples:
+  elastic-launch --min 1 --max 4 train.py --epochs 10
+  elastic-launch --rendezvous http://head:29400 --job digits --min 2 --max 8 -m my.training
+
+Every flag has a variable that it overrides: --max-restarts is ELASTIC_MAX_RESTARTS.
+
+""" + exits.TABLE
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            found = version("elastic-launch")
+        except PackageNotFoundError:
+            found = "(not installed)"
+        print(f"elastic-launch {found}")
+        parser.exit()
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All values stay text, None where the flag is missing: variables and defaults come in later."""
+    parser = argparse.ArgumentParser(
+        prog="elastic-launch",
+        usage="elastic-launch [flags] [-m] script [args ...]",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    job = parser.add_argument_group("job")
+    job.add_argument("--min", metavar="N", help="fewest workers that train; below it they wait (default 1)")
+    job.add_argument("--max", metavar="N", help="most workers (default: --nproc-per-node, else the GPUs here, else 1)")
+    job.add_argument(
+        "--nproc-per-node",
+        metavar="N",
+        help="workers of this agent: a number, auto (GPUs, else 1), gpu or cpu (default: --max if this agent serves the"
+        " job, else auto)",
+    )
+    job.add_argument("--job", metavar="NAME", help="name of the job (default: default)")
+    job.add_argument("--max-restarts", metavar="N", help="crashes of workers that the whole job survives (default 3)")
+    job.add_argument("--min-timeout", metavar="S", help="seconds below --min until the job fails (default 600)")
+    job.add_argument("--hang-timeout", metavar="S", help="seconds without progress until a worker counts as hung (default 300)")
+    job.add_argument(
+        "--shutdown-timeout", metavar="S", help="seconds that workers have to end in order before they are killed (default 30)"
+    )
+    meeting = parser.add_argument_group("where the agents meet")
+    meeting.add_argument(
+        "--rendezvous", metavar="URL", help="http://HOST:PORT of the job's server; several with commas between them"
+    )
+    meeting.add_argument("--standalone", action="store_const", const="1", help="serve the job alone, also in a pod")
+    meeting.add_argument("--port", metavar="PORT", help="port of the server in this agent (default 0: any free one)")
+    meeting.add_argument(
+        "--rendezvous-timeout", metavar="S", help="seconds to look for the server at the start (default 60)"
+    )
+    meeting.add_argument("--advertise-address", metavar="A", help="this host's address, for everything that listens")
+    meeting.add_argument("--network-interface", metavar="I", help="take the address of this interface, such as eth0")
+    output = parser.add_argument_group("output")
+    output.add_argument("--log-dir", metavar="DIR", help="also write each worker's output to DIR/JOB/HOST/worker-SLOT-ID/")
+    output.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    script = parser.add_argument_group("script")
+    script.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name, as in python -m")
+    script.add_argument("script", help="Python script, or module with -m")
+    script.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the script")
+    return parser

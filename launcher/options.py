@@ -1,0 +1,278 @@
+"""What the user asked for: one frozen dataclass, from flags and `ELASTIC_*` variables, checked once, here."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.machinery
+import math
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+from ..errors import UsageError
+from ..rendezvous import worker_environment
+from ..rendezvous.names import check_job_name
+from .address import AddressError, address_of_interface, checked_address
+from .command_line import build_parser
+from .devices import count_cpus, count_gpus
+
+DEFAULT_JOB = "default"
+WORKER_MODULE = "elastic_launch.trainer.main"
+_ON = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Durations in seconds. `min` and `max` count workers of the job, `nproc` those of this agent.
+
+    `urls` are the rendezvous servers, empty if this agent serves the job itself. `describes_job` says whether this agent has
+    a say in what the job is: it serves it, or was given --min or --max. `address` is what everything binds and advertises,
+    None for that of the route to the server. `command` is what a worker runs.
+    """
+
+    command: tuple[str, ...]
+    min: int = 1
+    max: int = 1
+    nproc: int = 1
+    describes_job: bool = True
+    job: str = DEFAULT_JOB
+    urls: tuple[str, ...] = ()
+    port: int = 0
+    max_restarts: int = 3
+    min_timeout: float = 600.0
+    hang_timeout: float = 300.0
+    shutdown_timeout: float = 30.0
+    rendezvous_timeout: float = 60.0
+    address: str | None = None
+    host: str = "localhost"
+    log_dir: Path | None = None
+
+    @property
+    def serves(self) -> bool:
+        return not self.urls
+
+
+def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Options:
+    """Raises SystemExit(2), after a message that says what to do, for everything that cannot work."""
+    parser = build_parser()
+    return _Asked(parser, parser.parse_args(arguments), environ).options()
+
+
+class _Asked:
+    """Flags, and variables behind them. Every method ends in SystemExit where a value cannot work."""
+
+    def __init__(self, parser: argparse.ArgumentParser, flags: argparse.Namespace, environ: Mapping[str, str]) -> None:
+        self._parser = parser
+        self._flags = flags
+        self._environ = environ
+
+    def options(self) -> Options:
+        urls = self._urls()
+        minimum, maximum, nproc = self._sizes(serves=not urls)
+        return Options(
+            command=self._command(),
+            min=minimum,
+            max=maximum,
+            nproc=nproc,
+            describes_job=not urls or self._text("min") is not None or self._text("max") is not None,
+            job=self._job(),
+            urls=urls,
+            port=self._port(serves=not urls),
+            max_restarts=self._count("max_restarts", least=0, default=3),
+            min_timeout=self._seconds("min_timeout", 600.0),
+            hang_timeout=self._seconds("hang_timeout", 300.0),
+            shutdown_timeout=self._seconds("shutdown_timeout", 30.0),
+            rendezvous_timeout=self._seconds("rendezvous_timeout", 60.0),
+            address=self._address(serves=not urls),
+            host=self._environ.get(worker_environment.HOST) or socket.gethostname(),
+            log_dir=self._log_dir(),
+        )
+
+    def _fail(self, message: str) -> NoReturn:
+        self._parser.error(message)
+
+    def _text(self, name: str) -> tuple[str, str] | None:
+        """The value as written, and where it was written. A flag wins over its variable; an empty variable is none."""
+        value = getattr(self._flags, name)
+        if value is not None:
+            return str(value), "--" + name.replace("_", "-")
+        variable = "ELASTIC_" + name.upper()
+        return (self._environ[variable], variable) if self._environ.get(variable) else None
+
+    def _count(self, name: str, least: int, default: int) -> int:
+        given = self._text(name)
+        if given is None:
+            return default
+        value, where = given
+        try:
+            count = int(value)
+        except ValueError:
+            count = least - 1
+        if count < least:
+            self._fail(f"{where} is {value!r}: give a whole number of at least {least}")
+        return count
+
+    def _seconds(self, name: str, default: float) -> float:
+        given = self._text(name)
+        if given is None:
+            return default
+        value, where = given
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = math.nan
+        if not 0 < seconds < math.inf:
+            self._fail(f"{where} is {value!r}: give a number of seconds above 0")
+        return seconds
+
+    def _sizes(self, serves: bool) -> tuple[int, int, int]:
+        """`min`, `max` and `nproc`, which lean on each other where they were not given."""
+        nproc = self._nproc()
+        minimum = self._count("min", least=1, default=1)
+        maximum = self._count("max", least=1, default=0)
+        if maximum:
+            most = f"--max {maximum}"
+        elif nproc:
+            maximum, most = nproc, f"--max {nproc} (the default: --nproc-per-node)"
+        else:
+            maximum = count_gpus(self._environ) or 1
+            most = f"--max {maximum} (the default: the GPUs of this host, or 1)"
+        if not nproc:
+            nproc = maximum if serves else min(maximum, count_gpus(self._environ) or 1)
+        if minimum > maximum and (serves or self._text("min") is not None):
+            self._fail(f"--min {minimum} is above {most}: raise --max or lower --min")
+        if nproc > maximum:
+            self._fail(f"--nproc-per-node {nproc} is above {most}: raise --max or lower --nproc-per-node")
+        return minimum, maximum, nproc
+
+    def _nproc(self) -> int:
+        """0 if it was not given."""
+        given = self._text("nproc_per_node")
+        if given is None:
+            return 0
+        value, where = given
+        if value == "cpu":
+            return count_cpus()
+        if value in ("gpu", "auto"):
+            gpus = count_gpus(self._environ)
+            if gpus == 0 and value == "gpu":
+                self._fail(f"{where} is 'gpu', but this host has no NVIDIA GPU: give a number, or auto")
+            return gpus or 1
+        try:
+            count = int(value)
+        except ValueError:
+            count = 0
+        if count < 1:
+            self._fail(f"{where} is {value!r}: give a whole number of at least 1, or auto, gpu or cpu")
+        return count
+
+    def _urls(self) -> tuple[str, ...]:
+        given = self._text("rendezvous")
+        standalone = self._text("standalone")
+        if standalone is not None and standalone[0].lower() not in _ON:
+            self._fail(f"{standalone[1]} is {standalone[0]!r}: give 1 or 0")
+        alone = standalone is not None and _ON[standalone[0].lower()]
+        if given is not None and alone:
+            self._fail(f"{given[1]} and --standalone contradict each other: leave one of them out")
+        if given is not None:
+            return tuple(self._checked_url(url.strip(), given[1]) for url in given[0].split(","))
+        if self._environ.get("KUBERNETES_SERVICE_HOST") and not alone:
+            self._fail(
+                "this is a pod, and no --rendezvous was given: it would train on its own, beside its peers. Give"
+                " --rendezvous http://SERVICE:PORT (or ELASTIC_RENDEZVOUS), or --standalone if that is what you want"
+            )
+        return ()
+
+    def _checked_url(self, url: str, where: str) -> str:
+        try:
+            parts = urlsplit(url)
+            good = parts.scheme in ("http", "https") and bool(parts.hostname and parts.port) and parts.path in ("", "/")
+        except ValueError:
+            good = False
+        if not good:
+            self._fail(f"{where} is {url!r}: give it as http://HOST:PORT (an IPv6 address in brackets)")
+        return url.rstrip("/")
+
+    def _port(self, serves: bool) -> int:
+        port = self._count("port", least=0, default=0)
+        if port > 65535:
+            self._fail(f"--port is {port}: give a port from 1 to 65535, or 0 for any free one")
+        if port and not serves:
+            self._fail("--port is for the server in this agent, but --rendezvous names another server: leave one out")
+        return port
+
+    def _job(self) -> str:
+        value, where = self._text("job") or (DEFAULT_JOB, "--job")
+        try:
+            return check_job_name(value)
+        except UsageError as error:
+            self._fail(f"{where}: {error}")
+
+    def _address(self, serves: bool) -> str | None:
+        advertised = self._text("advertise_address")
+        interface = self._text("network_interface")
+        if advertised is not None and interface is not None:
+            if advertised[1].startswith("--") and interface[1].startswith("--"):
+                self._fail("--advertise-address and --network-interface say the same thing: leave one of them out")
+            if interface[1].startswith("--"):
+                advertised = None
+        try:
+            if advertised is not None:
+                return checked_address(advertised[0])
+            if interface is not None:
+                return address_of_interface(interface[0])
+        except AddressError as error:
+            self._fail(str(error))
+        return "127.0.0.1" if serves else None
+
+    def _log_dir(self) -> Path | None:
+        given = self._text("log_dir")
+        if given is None:
+            return None
+        folder, where = Path(given[0]), given[1]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self._fail(f"{where} is {given[0]!r}, which cannot be used: {error.strerror}")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            self._fail(f"{where} is {given[0]!r}, which cannot be written to")
+        return folder.absolute()
+
+    def _command(self) -> tuple[str, ...]:
+        script: str = self._flags.script
+        worker = [sys.executable, "-u", "-m", WORKER_MODULE]
+        if self._flags.module:
+            self._check_module(script)
+            worker.append("--module")
+        else:
+            self._check_script(script)
+        return (*worker, script, *self._flags.args)
+
+    def _check_script(self, script: str) -> None:
+        path = Path(script)
+        if path.is_dir():
+            if not (path / "__main__.py").is_file():
+                self._fail(f"script {script!r} is a folder without __main__.py: give the Python file to run")
+        elif not path.exists():
+            hint = ""
+            if script.startswith("-"):
+                hint = " (flags of elastic-launch come before the script)"
+            elif not script.endswith(".py") and "/" not in script:
+                hint = " (give -m before the name of a module)"
+            self._fail(f"script {script!r} does not exist in {os.getcwd()}{hint}")
+        elif not os.access(path, os.R_OK):
+            self._fail(f"script {script!r} cannot be read")
+
+    def _check_module(self, module: str) -> None:
+        """Looks for the top-level name only: finding a submodule would import its parents, the user's code, in here."""
+        top = module.partition(".")[0]
+        search = [os.getcwd(), *sys.path]
+        if not top or (
+            top not in sys.builtin_module_names and importlib.machinery.PathFinder.find_spec(top, search) is None
+        ):
+            self._fail(f"module {module!r} cannot be found from {os.getcwd()}: check the name, or install it")

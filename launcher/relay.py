@@ -1,0 +1,261 @@
+"""Between the server and this agent's workers: passes messages on, in both directions, and does the agent's part of them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from ..rendezvous.messages import (
+    Announce,
+    Done,
+    Drain,
+    Evicted,
+    Exited,
+    Failed,
+    FromWorker,
+    Hello,
+    JobSpec,
+    Leaving,
+    Refused,
+    Release,
+    Released,
+    Restart,
+    Started,
+    ToAgent,
+    ToServer,
+    Welcome,
+)
+from . import exits
+from .ending import Ending
+from .memory_kills import count_memory_kills
+from .options import Options
+from .reporter import Reporter
+from .slots import Slots
+from .worker_process import Surroundings, WorkerProcess
+
+_SERVER_FIRST = 1.0  # seconds
+_LEAST_EVICTION = 30.0  # seconds that an evicted worker has at least to answer
+
+
+class MeetingPoint(Protocol):
+    """Where the members of a generation whose rank 0 is here meet (`rendezvous.meeting.MeetingServer`)."""
+
+    address: str
+
+    def open(self, job: str, generation: int, secret: str) -> None: ...
+
+    def forget(self, before: int) -> None: ...
+
+
+class Relay:
+    """Owns the slots. `send` reaches the server; `end` is called, perhaps more than once, when there is nothing left to do."""
+
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        meeting: MeetingPoint,
+        send: Callable[[ToServer], None],
+        end: Callable[[Ending], None],
+        reporter: Reporter,
+        options: Options,
+    ) -> None:
+        self.slots = Slots(surroundings, self._said, self._nonsense, self._ended)
+        self.draining = False
+        self.is_over = False
+        self._job = surroundings.job
+        self._slot_count = surroundings.slots
+        self._meeting = meeting
+        self._send = send
+        self._end = end
+        self._reporter = reporter
+        self._serves = options.serves
+        self._shutdown_timeout = options.shutdown_timeout
+        self._hang_timeout = options.hang_timeout
+        self._loop = asyncio.get_running_loop()
+        self._welcome: Welcome | None = None
+        self._announced = 0
+        self._unanswered: dict[int, Exited] = {}  # by slot
+        self._restarts: dict[int, asyncio.TimerHandle] = {}
+        self._rejected: set[int] = set()
+        self._memory_kills = count_memory_kills()
+
+    def hello(self, agent: str, host: str, spec: JobSpec | None) -> Hello:
+        return Hello(agent, host, self._meeting.address, spec, self.slots.claims(), self._announced)
+
+    def start_all(self) -> None:
+        for local_rank in range(self._slot_count):
+            self._start(local_rank)
+
+    def drain_all(self) -> None:
+        """Every worker leaves by plan; `end` is called when the last one is gone."""
+        self.draining = True
+        self._cancel_restarts()
+        for worker in self.slots:
+            if worker.record.registered:
+                self._send(Leaving(worker.record.worker))
+            self._drain(worker)
+        self._end_if_drained()
+
+    def close(self) -> None:
+        """No worker is started from here on."""
+        self.is_over = True
+        self._cancel_restarts()
+
+    def take(self, message: ToAgent) -> None:
+        """A message of the server's."""
+        if isinstance(message, Welcome):
+            self._welcomed(message)
+        elif isinstance(message, Announce):
+            self._announce(message)
+        elif isinstance(message, Release):
+            for worker in self.slots:
+                if message.generation in (worker.record.announced, worker.record.formed):
+                    worker.send(message)
+        elif isinstance(message, Restart):
+            self._restart_later(message)
+        elif isinstance(message, Done):
+            self._done()
+        elif isinstance(message, Failed):
+            self._end(Ending.failed(self._job, message))
+        elif isinstance(message, Refused):
+            self._end(Ending(exits.REFUSED, f"the rendezvous server refused this agent: {message.reason}"))
+        else:
+            worker_or_none = self.slots.find(message.worker)
+            if worker_or_none is not None:
+                self._tell(worker_or_none, message)
+
+    def _tell(self, worker: WorkerProcess, message: Released | Evicted | Drain) -> None:
+        if isinstance(message, Drain):
+            self._drain(worker)
+            return
+        worker.send(message)
+        if isinstance(message, Evicted):
+            self._reporter.say(f"{_name(worker)} was evicted: {message.reason}")
+            limit = max(_LEAST_EVICTION, self._hang_timeout)
+            self._loop.call_later(limit, self._kill_if_silent, worker, worker.record.evictions, limit)
+
+    def _welcomed(self, message: Welcome) -> None:
+        self._welcome = message
+        self._hang_timeout = message.hang_timeout
+        for worker in self.slots:
+            worker.send(message)
+        for exited in self._unanswered.values():
+            self._send(exited)
+
+    def _announce(self, message: Announce) -> None:
+        self._announced = max(self._announced, message.generation)
+        ours = [(place, worker) for place in message.places if (worker := self.slots.find(place.worker)) is not None]
+        if any(place.rank == 0 for place, _ in ours):
+            self._meeting.open(self._job, message.generation, message.secret)
+            self._reporter.say(f"generation {message.generation}: {_workers(message.world_size)} {_cause(message)}")
+        # The last formed generation's ring may still be stepping, until an agreed boundary.
+        self._meeting.forget(before=message.formed)
+        for place, worker in ours:
+            worker.send(msgspec.structs.replace(message, places=[place]))
+
+    def _drain(self, worker: WorkerProcess) -> None:
+        """A worker that has not joined hears no message, and has nothing to hand over."""
+        if worker.record.registered:
+            worker.send(Drain(worker.record.worker))
+        else:
+            worker.stop()
+
+    def _done(self) -> None:
+        self._unanswered.clear()
+        for worker in self.slots:
+            worker.send(Done())
+        self._end(Ending(exits.SUCCESS, f"job {self._job!r} is done", patience=self._shutdown_timeout))
+
+    def _said(self, worker: WorkerProcess, message: FromWorker) -> None:
+        if message.worker != worker.record.worker:
+            self._nonsense(worker, f"it speaks as another worker, {message.worker!r}")
+            return
+        worker.record.said(message)
+        self._send(message)
+
+    def _nonsense(self, worker: WorkerProcess, what: str) -> None:
+        self._reporter.say(f"{_name(worker)} has sent what cannot be understood, ignored: {what}")
+
+    def _ended(self, worker: WorkerProcess, code: int) -> None:
+        record = worker.record
+        kind, code, reason = exits.classify(code, record, worker.stopped)
+        if kind == "crash" and worker.fault:
+            reason = worker.fault
+        elif kind == "crash" and code == 128 + signal.SIGKILL and self._was_killed_for_memory():
+            reason = f"{reason}, by the kernel: out of memory"
+        tail = worker.tail() if kind in ("crash", "rejected") else ""
+        exited = Exited(record.worker, code, kind, worker.step(), reason, tail, record.local_rank)
+        self._unanswered[record.local_rank] = exited
+        self._send(exited)
+        if kind in ("crash", "rejected") and not self.is_over:
+            self._reporter.say(f"{_name(worker)} has ended{_in_step(exited.step)}: {reason}")
+        if kind == "rejected":
+            self._rejected.add(record.local_rank)
+        self._end_if_drained()
+        if len(self._rejected) == self._slot_count and not self._serves:
+            # After the server's own word, if this fails the whole job.
+            self._loop.call_later(_SERVER_FIRST, self._end, Ending.rejected(self._job, exited))
+
+    def _was_killed_for_memory(self) -> bool:
+        before, self._memory_kills = self._memory_kills, count_memory_kills()
+        return self._memory_kills > before
+
+    def _end_if_drained(self) -> None:
+        if self.draining and not self.slots:
+            self._end(Ending(exits.SUCCESS, "drained: this agent's workers have left the job"))
+
+    def _restart_later(self, message: Restart) -> None:
+        self._unanswered.pop(message.local_rank, None)
+        if self.draining or self.is_over or message.local_rank in self._restarts:
+            return
+        if message.delay > 0:
+            self._reporter.say(f"slot {message.local_rank}: a fresh worker starts in {message.delay:g} s")
+        self._restarts[message.local_rank] = self._loop.call_later(message.delay, self._restart, message.local_rank)
+
+    def _restart(self, local_rank: int) -> None:
+        self._restarts.pop(local_rank, None)
+        if self.slots.is_free(local_rank):
+            self._start(local_rank)
+
+    def _start(self, local_rank: int) -> None:
+        try:
+            worker = self.slots.start(local_rank)
+        except OSError as error:
+            self._end(Ending(exits.BUG, f"a worker cannot be started: {error}"))
+            return
+        self._send(Started(worker.record.worker, local_rank))
+        if self._welcome is not None:
+            worker.send(self._welcome)
+
+    def _cancel_restarts(self) -> None:
+        for restart in self._restarts.values():
+            restart.cancel()
+        self._restarts.clear()
+
+    def _kill_if_silent(self, worker: WorkerProcess, eviction: int, limit: float) -> None:
+        """Ends a worker that has not answered this eviction."""
+        if worker.record.evicted and worker.record.evictions == eviction:
+            worker.fault = f"hung: it was evicted, and gave no sign of life within {limit:.0f} s"
+            worker.send_signal(signal.SIGKILL)
+
+
+def _name(worker: WorkerProcess) -> str:
+    record = worker.record
+    rank = f"rank {record.rank}" if record.rank >= 0 else "no member yet"
+    return f"worker in slot {record.local_rank} ({rank}, pid {worker.pid})"
+
+
+def _in_step(step: int) -> str:
+    return f" in step {step}" if step > 0 else ""
+
+
+def _workers(count: int) -> str:
+    return "1 worker" if count == 1 else f"{count} workers"
+
+
+def _cause(message: Announce) -> str:
+    return f"({message.reason or message.cause})" if message.reason or message.cause else ""

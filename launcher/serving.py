@@ -1,0 +1,48 @@
+"""The rendezvous server inside an agent: nothing else needs to be started, but its death ends the job's ability to change."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ..errors import ElasticError, RendezvousError
+
+if TYPE_CHECKING:
+    from ..rendezvous.server import Server
+
+_LOOK_AGAIN = 0.05  # seconds
+
+
+class PortError(ElasticError):
+    """The server in this agent cannot listen where it should; the message says what to do."""
+
+
+class JobServer:
+    """A running server with a memory store."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.url = server.url
+
+    @classmethod
+    async def start(cls, address: str, port: int, hang_timeout: float) -> JobServer:
+        # FastAPI is imported by the agents that serve only.
+        from ..rendezvous.members import Timing
+        from ..rendezvous.server import Server
+
+        try:
+            return cls(await Server.start(address, port, timing=Timing(hang_timeout=hang_timeout)))
+        except RendezvousError as error:
+            raise PortError(f"--port {port}: {error}") from error
+
+    async def wait_until_all_have_left(self, limit: float) -> bool:
+        """Other agents are told how the job has ended before their server goes. False if that took more than `limit` seconds."""
+        deadline = asyncio.get_running_loop().time() + limit
+        while self._server.connected_agents > 0:
+            if asyncio.get_running_loop().time() > deadline:
+                return False
+            await asyncio.sleep(_LOOK_AGAIN)
+        return True
+
+    async def close(self) -> None:
+        await self._server.stop()

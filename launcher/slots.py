@@ -1,0 +1,91 @@
+"""The workers of this agent: a fixed number of slots, each with one live worker at most."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import uuid
+from collections.abc import Callable, Iterator
+
+from ..rendezvous.messages import FromWorker, WorkerClaim
+from .worker_process import Surroundings, WorkerProcess
+from .worker_record import WorkerRecord
+
+_KILL_LIMIT = 10.0  # seconds for the kernel to end a killed process
+
+
+class Slots:
+    """Starts workers in slots and ends them. The callbacks are told which worker a message, or an end with which code, is of."""
+
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        on_message: Callable[[WorkerProcess, FromWorker], None],
+        on_nonsense: Callable[[WorkerProcess, str], None],
+        on_end: Callable[[WorkerProcess, int], None],
+    ) -> None:
+        self._surroundings = surroundings
+        self._on_message = on_message
+        self._on_nonsense = on_nonsense
+        self._on_end = on_end
+        self._live: dict[int, WorkerProcess] = {}
+        self._dead: list[WorkerProcess] = []  # whose last output is still on its way
+        self._changed = asyncio.Event()
+
+    def __iter__(self) -> Iterator[WorkerProcess]:
+        """The live workers. They may end while they are gone through."""
+        return iter([*self._live.values()])
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def start(self, local_rank: int) -> WorkerProcess:
+        """A fresh worker with a nonce of its own. OSError if it cannot be started; the slot must be empty."""
+        assert local_rank not in self._live
+        self._dead = [worker for worker in self._dead if not worker.is_drained]
+        worker = WorkerProcess(
+            self._surroundings,
+            WorkerRecord(uuid.uuid4().hex, local_rank),
+            self._on_message,
+            self._on_nonsense,
+            self._ended,
+        )
+        self._live[local_rank] = worker
+        return worker
+
+    def is_free(self, local_rank: int) -> bool:
+        return 0 <= local_rank < self._surroundings.slots and local_rank not in self._live
+
+    def find(self, nonce: str) -> WorkerProcess | None:
+        return next((worker for worker in self if worker.record.worker == nonce), None)
+
+    def claims(self) -> list[WorkerClaim]:
+        return [worker.record.claim() for worker in self]
+
+    async def wait_until_empty(self, limit: float) -> bool:
+        """False if there still are live workers after `limit` seconds."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._wait_until_empty(), limit)
+        return not self._live
+
+    async def kill_all(self) -> None:
+        """Returns when they are gone."""
+        for worker in self:
+            worker.stop(signal.SIGKILL)
+        await self.wait_until_empty(_KILL_LIMIT)
+
+    async def drained(self) -> None:
+        """Returns when the output of the dead has been passed on."""
+        await asyncio.gather(*(worker.drained() for worker in self._dead))
+
+    async def _wait_until_empty(self) -> None:
+        while self._live:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _ended(self, worker: WorkerProcess, code: int) -> None:
+        del self._live[worker.record.local_rank]
+        self._dead.append(worker)
+        self._changed.set()
+        self._on_end(worker, code)

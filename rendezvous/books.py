@@ -1,0 +1,223 @@
+"""The state of one job's membership, and the few actions that change it and tell somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from .budget import CrashBudget, Slot
+from .effects import Effect, Event, Finish, Persist, PersistDone, Tell
+from .members import Agent, Generation, Timing, Worker
+from .messages import Announce, Done, Evicted, Failed, JobSpec, Place, Release, Released, ToAgent
+from .roster import Roster
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A generation to be announced: its members in rank order, those that leave with it, and why."""
+
+    members: tuple[str, ...]
+    cause: str
+    reason: str
+    leavers: tuple[str, ...] = ()
+    abort: bool = False
+    fresh: bool = False
+
+
+@dataclass
+class Books:
+    """`now` is the time of the newest event. `clock` is the time of the last tick, up to which limits have been judged:
+    whatever was queued before a tick is heard before any limit is held against anybody."""
+
+    spec: JobSpec
+    timing: Timing
+    secret: Callable[[], str]
+    budget: CrashBudget
+    roster: Roster = field(default_factory=Roster)
+    now: float = 0.0
+    clock: float = 0.0
+    number: int = 0  # of the newest announced generation
+    current: Generation | None = None
+    restarts: dict[Slot, float] = field(default_factory=dict)  # slots told to start a worker -> when
+    exits: set[str] = field(default_factory=set)  # workers whose exit has been accounted for
+    ended: int = 0  # scripts that ended well without ever joining
+    over: str = ""  # "done", "failed"
+    failure: Failed | None = None
+    finishing: bool = False  # success is decided, and is being made durable
+    stopping: Failed | None = None
+    stop_at: float = 0.0
+    below_since: float | None = None
+    lost_since: float | None = None
+    asked_for_checkpoints: bool = False
+    reached_at: float | None = None
+    change_at: float | None = None
+    fruitless: int = 0  # generations in a row that broke without a loss before they had formed
+    holder_crash: Failed | None = None
+    effects: list[Effect] = field(default_factory=list)
+    deadlines: list[float] = field(default_factory=list)
+
+    @property
+    def formed_number(self) -> int:
+        return self.roster.formed.generation if self.roster.formed else 0
+
+    def tell(self, agent: str, message: ToAgent) -> None:
+        known = self.roster.agents.get(agent)
+        if known is not None and known.connected:
+            self.effects.append(Tell(agent, message))
+
+    def note(self, kind: str, text: str, **fields: object) -> None:
+        self.effects.append(Event(kind, text, fields))
+
+    def wait_until(self, when: float) -> bool:
+        """False if `when` has passed; otherwise True, and the machine asks for a tick at that time."""
+        if self.clock >= when:
+            return False
+        self.deadlines.append(when)
+        return True
+
+    def name(self, nonce: str) -> str:
+        return self.roster.name(nonce, (self.roster.formed, self.current))
+
+    def names(self, nonces: Iterable[str]) -> str:
+        """At most three names, then how many more."""
+        everyone = list(nonces)
+        more = f" and {len(everyone) - 3} more" if len(everyone) > 3 else ""
+        return ", ".join(self.name(nonce) for nonce in everyone[:3]) + more
+
+    def fates(self, nonces: Iterable[str]) -> str:
+        everyone = list(nonces)
+        known = (self.roster.dead.get(nonce) or self.roster.workers.get(nonce) for nonce in everyone[:3])
+        told = [
+            worker.fate if worker is not None and worker.fate else f"{self.name(nonce)} was lost"
+            for nonce, worker in zip(everyone, known)
+        ]
+        more = f" and {len(everyone) - 3} more" if len(everyone) > 3 else ""
+        return "; ".join(dict.fromkeys(told)) + more
+
+    def announce(self, cut: Cut) -> None:
+        """Announce the next generation; whoever was a member and is not in it is told to drop its ring."""
+        host = self.roster.agent_of(self.roster.workers[cut.members[0]])
+        self.number += 1
+        few = len(cut.members) + len(self.roster.finished()) < self.spec.min
+        self.current = Generation(
+            number=self.number,
+            members=cut.members,
+            leavers=cut.leavers,
+            announced_at=self.now,
+            previous=self.formed_number,
+            abort=cut.abort,
+            parked=few,
+            fresh=cut.fresh,
+            meeting=host.meeting,
+            secret=self.secret(),
+            cause=cut.cause,
+            reason=cut.reason,
+        )
+        self.change_at = self.reached_at = None
+        everyone = self.current.everyone
+        for worker in list(self.roster.workers.values()):
+            if worker.nonce in everyone:
+                worker.phase = "member"
+            elif worker.phase == "member" and not worker.released:
+                self.evict(worker, f"generation {self.number} was announced without it: {cut.reason}")
+        self.note(
+            "announced",
+            f"generation {self.number}, {len(cut.members)} workers{' (parked)' if few else ''}: {cut.reason}",
+            generation=self.number,
+            world_size=len(cut.members),
+            cause=cut.cause,
+            abort=cut.abort,
+            parked=few,
+            members=list(cut.members),
+            leavers=list(cut.leavers),
+        )
+        for agent in sorted(self.roster.agents.values(), key=lambda agent: agent is not host):
+            self.repeat_announcement(agent)
+
+    def repeat_announcement(self, agent: Agent) -> None:
+        """Tell the agent its places in the current generation, if it has any. Workers take a repetition as none."""
+        generation = self.current
+        if generation is None or generation.state == "formed":
+            return
+        mine = [nonce for nonce in generation.everyone if self.belongs(nonce, agent)]
+        if not mine:
+            return
+        ranks = {nonce: rank for rank, nonce in enumerate(generation.members)}
+        self.tell(
+            agent.name,
+            Announce(
+                generation=generation.number,
+                world_size=len(generation.members),
+                places=[Place(nonce, ranks.get(nonce, -1)) for nonce in mine],
+                meeting=generation.meeting,
+                secret=generation.secret,
+                formed=generation.previous,
+                abort=generation.abort,
+                parked=generation.parked,
+                cause=generation.cause,
+                reason=generation.reason,
+            ),
+        )
+
+    def belongs(self, nonce: str, agent: Agent) -> bool:
+        """Whether it is one of the agent's workers, and a member as far as it knows."""
+        worker = self.roster.workers.get(nonce)
+        return worker is not None and worker.agent == agent.name and worker.phase == "member" and not worker.released
+
+    def persist(self, generation: Generation) -> None:
+        generation.state = "persisting"
+        self.effects.append(Persist(generation.number, generation.members, self.formed_number))
+
+    def release_members(self, generation: Generation, agents: Iterable[Agent]) -> None:
+        """The generation is durable: its members may take their first step."""
+        for agent in agents:
+            if any(self.belongs(nonce, agent) for nonce in generation.members):
+                self.tell(agent.name, Release(generation.number, generation.parked))
+
+    def release(self, worker: Worker, last_holder: bool = False) -> None:
+        """The worker may go."""
+        worker.released, worker.last_holder = True, last_holder
+        self.tell(worker.agent, Released(worker.nonce, last_holder))
+        self.note("released", f"{self.name(worker.nonce)} may leave", worker=worker.nonce, last_holder=last_holder)
+
+    def evict(self, worker: Worker, reason: str) -> None:
+        """The worker is no member any more. If it lives, it says `Ready`."""
+        worker.phase, worker.fate, worker.evicted_at = "evicted", reason, self.now
+        self.tell(worker.agent, Evicted(worker.nonce, reason))
+
+    def banish(self, worker: Worker, reason: str) -> None:
+        """Evict a worker that harms its generation, and take it in again only after a growing while."""
+        worker.not_before = self.now + min(60.0, 2.0**worker.evictions)
+        worker.evictions += 1
+        worker.strikes = 0
+        self.note("evicted", reason, worker=worker.nonce)
+        self.evict(worker, reason)
+
+    def bury(self, worker: Worker, fate: str) -> None:
+        """The worker is gone for certain."""
+        self.note("lost", fate, worker=worker.nonce, rank_in=self.number)
+        self.roster.bury(worker.nonce, fate)
+
+    def finish(self) -> None:
+        """Success is decided. Nothing is announced from here on."""
+        self.finishing = True
+        self.effects.append(PersistDone())
+
+    def done(self) -> None:
+        self.over = "done"
+        for name in self.roster.agents:
+            self.tell(name, Done())
+        self.note("done", "the job is done")
+        self.effects.append(Finish("done"))
+
+    def fail(self, failure: Failed) -> None:
+        self.over, self.failure = "failed", failure
+        for name in self.roster.agents:
+            self.tell(name, failure)
+        self.note("failed", failure.reason, code=failure.code, tail=failure.tail)
+        self.effects.append(Finish("failed", failure.code, failure.reason))
+
+    def pending_restart(self) -> bool:
+        """Whether an agent that is here has been told to start a worker, and has not yet."""
+        agents = self.roster.agents
+        return any(name in agents and agents[name].here for name, _ in self.restarts)

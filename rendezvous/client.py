@@ -1,0 +1,254 @@
+"""An agent's connection to the rendezvous server: one WebSocket, kept up for as long as the job lasts.
+
+The agent talks to this object as if the server were always there. While it is not, messages wait, and every new
+connection begins with a fresh `Hello` that tells everything anew; so a server may lose messages, its connections or
+itself without an agent noticing more than a delay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from urllib.parse import quote, urlsplit
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
+
+from ..errors import RendezvousError, UsageError
+from .messages import Beat, Done, Failed, Hello, Refused, ToAgent, ToServer, Welcome, decode_to_agent, encode
+from .names import check_job_name
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between two attempts, before jitter
+_ATTEMPT = 10.0  # seconds for one attempt, up to the server's first word
+_FAREWELL = 1.0  # seconds in which `close` still sends what waits
+_MAX_MESSAGE = 4 * 1024 * 1024  # bytes
+
+
+class Client:
+    """`run` keeps the connection up; everything else is called on the same event loop.
+
+    `urls` are the server's replicas, each http://HOST:PORT; they are tried in turn. `hello` is asked for the agent's
+    `Hello` at each new connection. `on_message` gets every message of the server, in order; it must not block.
+    `connect_timeout` (seconds) bounds the time until a server is first reached, not later interruptions.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        job: str,
+        hello: Callable[[], Hello],
+        on_message: Callable[[ToAgent], None],
+        connect_timeout: float = 60.0,
+    ) -> None:
+        """UsageError if a URL or the job's name cannot be one."""
+        if not urls:
+            raise UsageError("no rendezvous URL: give http://HOST:PORT of the server")
+        self._urls = [agent_url(url, job) for url in urls]
+        self._shown = ", ".join(urls)
+        self._hello = hello
+        self._on_message = on_message
+        self._connect_timeout = connect_timeout
+        self._waiting: deque[ToServer] = deque()
+        self._something_waits = asyncio.Event()
+        self._nothing_waits = asyncio.Event()
+        self._nothing_waits.set()
+        self._closing = asyncio.Event()
+        self._was_welcome = False
+        self._over = asyncio.Event()
+        self._last_error = "no attempt was made"
+        self.connected = False
+        """Whether the server has welcomed this agent on a connection that is still up."""
+        self.disconnected_since: float | None = time.monotonic()
+        """`time.monotonic()` at which the connection was lost (or the client made), None while connected."""
+        self.last_heard: float | None = None
+        """`time.monotonic()` at which the server last showed that it is alive, by a message or by answering a ping."""
+
+    def send(self, message: ToServer) -> None:
+        """Sends now, or once the server has welcomed this agent (again). A `Beat` is not kept."""
+        if isinstance(message, Beat) and not self.connected:
+            return
+        self._waiting.append(message)
+        self._nothing_waits.clear()
+        self._something_waits.set()
+
+    async def run(self) -> None:
+        """Returns after `close`, or when the connection ends after the server's `Done`, `Failed` or `Refused`.
+
+        RendezvousError if no server could be reached at all within `connect_timeout`.
+        """
+        running = asyncio.ensure_future(self._keep_connected())
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            await asyncio.wait([running, closing], return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                running.result()
+        finally:
+            for task in (running, closing):
+                task.cancel()
+            await asyncio.gather(running, closing, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Sends what still waits, if it goes quickly, and ends `run`."""
+        if self.connected:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._nothing_waits.wait(), _FAREWELL)
+        self._closing.set()
+
+    async def _keep_connected(self) -> None:
+        began = time.monotonic()
+        pause = _FIRST_PAUSE
+        attempt = 0
+        while not self._over.is_set():
+            welcomed_before = self.last_heard
+            await self._connect_once(self._urls[attempt % len(self._urls)], self._time_left(began))
+            if self._over.is_set():
+                return
+            pause = _FIRST_PAUSE if self.last_heard != welcomed_before else min(2 * pause, _LONGEST_PAUSE)
+            jittered = pause * random.uniform(0.5, 1.5)
+            if not self._was_welcome and jittered >= self._time_left(began):
+                raise RendezvousError(
+                    f"no rendezvous server has answered at {self._shown} within {self._connect_timeout:g} s "
+                    f"(last error: {self._last_error}). Check that elastic-rendezvous, or the agent that serves it, "
+                    "runs there, that the address and the port are the ones it prints, and that no firewall is between"
+                )
+            await asyncio.sleep(jittered)
+            attempt += 1
+
+    def _time_left(self, began: float) -> float:
+        return _ATTEMPT if self._was_welcome else began + self._connect_timeout - time.monotonic()
+
+    async def _connect_once(self, url: str, time_left: float) -> None:
+        limit = max(0.01, min(_ATTEMPT, time_left))
+        try:
+            connection = await connect(
+                url,
+                compression=None,
+                open_timeout=limit,
+                ping_interval=None,
+                close_timeout=_FAREWELL,
+                max_size=_MAX_MESSAGE,
+                proxy=None,
+            )
+        except (OSError, WebSocketException) as error:
+            self._note(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+            return
+        try:
+            await self._talk(connection, limit)
+        except (OSError, WebSocketException) as error:
+            self._note(str(error) or "timed out")
+        finally:
+            if self.connected:
+                self.connected = False
+                self.disconnected_since = time.monotonic()
+                logger.warning("connection to the rendezvous server lost: %s", self._last_error)
+            await connection.close()
+
+    def _note(self, error: str) -> None:
+        self._last_error = error
+        logger.debug("rendezvous server at %s: %s", self._shown, error)
+
+    async def _talk(self, connection: ClientConnection, limit: float) -> None:
+        await connection.send(encode(self._hello()), text=True)
+        try:
+            lease = await asyncio.wait_for(self._read_until_welcome(connection), limit)
+        except asyncio.TimeoutError:
+            raise OSError(f"connected, but not welcomed within {limit:.0f} s") from None
+        if lease is None:
+            return
+        _give_up_on_a_silent_host(connection, lease)
+        tasks = [
+            asyncio.ensure_future(self._read(connection)),
+            asyncio.ensure_future(self._write(connection)),
+            asyncio.ensure_future(self._beat(connection, lease / 3)),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read_until_welcome(self, connection: ClientConnection) -> float | None:
+        """The lease; None if the server ended this agent's part instead."""
+        while True:
+            message = await self._next_message(connection)
+            if isinstance(message, Welcome):
+                self.connected = True
+                self._was_welcome = True
+                self.disconnected_since = None
+            self._deliver(message)
+            if isinstance(message, Welcome):
+                return message.lease
+            if self._over.is_set():
+                return None
+
+    async def _read(self, connection: ClientConnection) -> None:
+        while True:
+            self._deliver(await self._next_message(connection))
+
+    async def _next_message(self, connection: ClientConnection) -> ToAgent:
+        while True:
+            received = await connection.recv()
+            self.last_heard = time.monotonic()
+            try:
+                message: ToAgent = decode_to_agent(received)
+            except msgspec.MsgspecError as error:
+                logger.error("not understood from the rendezvous server, ignored: %s: %.200r", error, received)
+                continue
+            return message
+
+    def _deliver(self, message: ToAgent) -> None:
+        if isinstance(message, (Done, Failed, Refused)):
+            self._over.set()
+        self._on_message(message)
+
+    async def _write(self, connection: ClientConnection) -> None:
+        while True:
+            while self._waiting:
+                await connection.send(encode(self._waiting[0]), text=True)
+                self._waiting.popleft()
+            self._nothing_waits.set()
+            self._something_waits.clear()
+            await self._something_waits.wait()
+
+    async def _beat(self, connection: ClientConnection, period: float) -> None:
+        while True:
+            await asyncio.sleep(period)
+            await connection.send(encode(Beat()), text=True)
+            pong = asyncio.ensure_future(await connection.ping())
+            pong.add_done_callback(self._heard)
+
+    def _heard(self, pong: asyncio.Future[float]) -> None:
+        if not pong.cancelled() and pong.exception() is None:
+            self.last_heard = time.monotonic()
+
+
+def agent_url(url: str, job: str) -> str:
+    """The WebSocket address of a job's agents on the server `url`. UsageError if it is not http://HOST:PORT."""
+    parts = urlsplit(url)
+    try:
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port and parts.path in ("", "/")
+    except ValueError:
+        valid = False
+    if not valid or parts.query or parts.fragment:
+        raise UsageError(f"{url!r} is not the URL of a rendezvous server: give http://HOST:PORT")
+    scheme = "ws" if parts.scheme == "http" else "wss"
+    return f"{scheme}://{parts.netloc}/v1/jobs/{quote(check_job_name(job))}/agent"
+
+
+def _give_up_on_a_silent_host(connection: ClientConnection, lease: float) -> None:
+    """The host of a slow server still acknowledges what is sent; one that is gone does not: TCP waits 15 minutes."""
+    peer = connection.transport.get_extra_info("socket")
+    if peer is not None:
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(lease * 1000))

@@ -1,0 +1,123 @@
+"""Whether a generation still stands: who is missing from it, who hangs, who cannot be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .books import Books
+from .members import Generation
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Why a generation must be followed by another. `cause` as in `Announce`."""
+
+    cause: str
+    reason: str
+
+
+def watched(generation: Generation) -> tuple[str, ...]:
+    """Workers whose loss breaks the generation, or the ring before it that a planned change has still to leave."""
+    planned = generation.state == "forming" and not generation.abort
+    return generation.everyone if planned else generation.members
+
+
+def damage(books: Books, generation: Generation) -> Damage | None:
+    """None while it stands, or may do so: the limits still to be waited for are noted in `books`."""
+    roster, timing = books.roster, books.timing
+    lost, evicted, left, suspected = [], [], [], []
+    for nonce in watched(generation):
+        worker = roster.workers.get(nonce) or roster.dead.get(nonce)
+        if worker is not None and worker.released:
+            continue
+        presence = roster.presence(nonce, books.clock)
+        if presence in ("dead", "absent"):
+            lost.append(nonce)
+        elif presence == "suspected":
+            suspected.append(nonce)
+        elif worker is not None and worker.phase == "evicted":
+            evicted.append(nonce)
+        elif worker is not None and worker.phase == "ready":
+            left.append(nonce)
+    if lost:
+        return Damage("lost", books.fates(lost))
+    if evicted:
+        return Damage("evicted", books.fates(evicted))
+    if left:
+        return Damage("broken", f"{books.names(left)} left the ring")
+    if generation.outdated:
+        return Damage("broken", "the server was replaced while a generation was forming")
+    if generation.broken_at is not None:
+        reporters = books.names(generation.broken)
+        if suspected:
+            return Damage("lost", f"{books.names(suspected)} closed the connection, and the ring broke at {reporters}")
+        settle = min(2.0, timing.settle * 2.0**books.fruitless)
+        if not books.wait_until(generation.broken_at + settle):
+            return Damage("broken", f"the ring broke at {reporters}")
+    return _stalled(books, generation) or _overdue(books, generation)
+
+
+def _stalled(books: Books, generation: Generation) -> Damage | None:
+    """Members that wait for their peers too long say so; the one that does not is the one that hangs."""
+    if not generation.stalled or books.wait_until(min(generation.stalled.values()) + books.timing.stall_grace):
+        return None
+    silent = [
+        nonce
+        for nonce in watched(generation)
+        if (worker := books.roster.workers.get(nonce)) is not None
+        and worker.phase == "member"
+        and not worker.released
+        and (generation.fresh or generation.state != "forming" or books.roster.is_holder(worker))
+        and nonce not in generation.stalled
+    ]
+    reporters = books.names(generation.stalled)
+    for nonce in silent:
+        books.banish(books.roster.workers[nonce], f"{books.name(nonce)} hangs: {reporters} waited for it")
+    if silent:
+        return Damage("evicted", books.fates(silent))
+    return Damage("broken", f"every member waits for the others ({reporters})")
+
+
+def _overdue(books: Books, generation: Generation) -> Damage | None:
+    """A planned change may take as long as a step; anything else has to form in time."""
+    if generation.state != "forming":
+        return None
+    planned = not generation.abort and not generation.fresh
+    since = generation.first_formed_at if planned else generation.announced_at
+    if since is None or books.wait_until(since + books.timing.forming):
+        return None
+    silent = [nonce for nonce in generation.members if nonce not in generation.formed_by]
+    reason = f"generation {generation.number} has not formed in {books.timing.forming:g} s: no word of {books.names(silent)}"
+    if generation.formed_by:
+        for nonce in silent:
+            if (worker := books.roster.workers.get(nonce)) is not None and worker.phase == "member":
+                books.banish(worker, reason)
+    return Damage("broken", reason)
+
+
+def unreachable(generation: Generation, strikes: Mapping[str, int]) -> list[str]:
+    """Members to evict because others waited for them in vain, twice running (`strikes` of at least 2).
+
+    A report that names a member which had itself reported before says nothing: that one may have given up first.
+    Whoever has said nothing at all goes first, then whoever is awaited by most, then the highest rank; each time only as
+    long as somebody who stays waits for it. So of two that cannot reach each other one stays.
+    """
+    spoke: set[str] = set()
+    edges: set[tuple[str, str]] = set()
+    for reporter, awaited in generation.broken.items():
+        edges |= {(reporter, nonce) for nonce in awaited if nonce not in spoke}
+        spoke.add(reporter)
+    spoke |= set(generation.formed_by)
+    ranks = {nonce: rank for rank, nonce in enumerate(generation.members)}
+    evicted: list[str] = []
+    while True:
+        candidates = {awaited for _, awaited in edges if strikes.get(awaited, 0) >= 2}
+        if not candidates:
+            return evicted
+        worst = max(
+            candidates,
+            key=lambda nonce: (nonce not in spoke, sum(1 for _, awaited in edges if awaited == nonce), ranks[nonce]),
+        )
+        evicted.append(worst)
+        edges = {(reporter, awaited) for reporter, awaited in edges if worst not in (reporter, awaited)}

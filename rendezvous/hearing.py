@@ -1,0 +1,324 @@
+"""What the messages of agents and workers do to the books. Nothing is decided here."""
+
+from __future__ import annotations
+
+from .books import Books
+from .budget import by_own_fault, exit_in_words
+from .members import Agent, Generation, Worker
+from .messages import (
+    Broken,
+    Done,
+    Drain,
+    Exited,
+    Failed,
+    Finished,
+    Formed,
+    Hello,
+    Leaving,
+    Ready,
+    Refused,
+    Registered,
+    Release,
+    Released,
+    Restart,
+    Stalled,
+    Started,
+    Stop,
+    ToServer,
+    Welcome,
+    WorkerClaim,
+)
+
+
+def hear(books: Books, name: str, message: ToServer) -> None:
+    """One message of the agent `name`."""
+    if isinstance(message, Hello):
+        _hello(books, name, message)
+        return
+    agent = books.roster.agents.get(name)
+    if agent is None or not agent.connected:
+        return  # the first message on a connection is Hello
+    agent.since = books.now
+    if agent.absent:
+        _return(books, agent)
+    if books.over:
+        if isinstance(message, (Started, Ready, Finished, Exited)):
+            _tell_end(books, name)
+    elif isinstance(message, Started):
+        _started(books, agent, message)
+    elif isinstance(message, Exited):
+        _exited(books, agent, message)
+    elif isinstance(message, Stop):
+        stop(books, Failed(message.code, message.reason or f"stopped from {agent.host}"))
+    elif hasattr(message, "worker"):
+        worker = books.roster.workers.get(message.worker)
+        if worker is not None and worker.agent == name:
+            _of_worker(books, agent, worker, message)
+
+
+def stop(books: Books, failure: Failed) -> None:
+    """End the job in order: everybody may go, holders write the last-resort checkpoint first."""
+    if books.stopping is not None or books.finishing:
+        return
+    books.stopping, books.stop_at = failure, books.now + books.timing.stop
+    books.note("stopping", failure.reason, code=failure.code)
+    holders = books.roster.able_holders()
+    for worker in list(books.roster.workers.values()):
+        if not worker.released:
+            books.release(worker, last_holder=worker in holders)
+
+
+def leave(books: Books, worker: Worker) -> None:
+    """The worker is to leave by plan."""
+    if not worker.leaving:
+        worker.leaving = True
+        books.note("leaving", f"{books.name(worker.nonce)} is to leave", worker=worker.nonce)
+
+
+def drain(books: Books, worker: Worker) -> None:
+    leave(books, worker)
+    books.tell(worker.agent, Drain(worker.nonce))
+
+
+def _of_worker(books: Books, agent: Agent, worker: Worker, message: ToServer) -> None:
+    if isinstance(message, Registered):
+        worker.registered = True
+    elif isinstance(message, Ready):
+        _ready(books, agent, worker, message.lineage, message.checkpoint)
+    elif isinstance(message, Formed):
+        _formed(books, worker, message.generation, message.step)
+    elif isinstance(message, Broken):
+        _broken(books, worker, message.generation, message.reason, message.awaited)
+    elif isinstance(message, Stalled):
+        _stalled(books, worker, message.generation)
+    elif isinstance(message, Finished):
+        _finished(books, worker)
+    elif isinstance(message, Leaving):
+        leave(books, worker)
+
+
+# --- agents ----------------------------------------------------------------------------------------------------------
+
+
+def _hello(books: Books, name: str, hello: Hello) -> None:
+    """An agent's word on its own workers is the last word: what it does not claim is gone."""
+    refusal = _refusal(books, name, hello)
+    fresh = name not in books.roster.agents
+    agent = books.roster.add_agent(name, hello.host, hello.meeting, books.now)
+    if refusal:
+        books.tell(name, Refused(refusal))
+        books.note("refused", f"{hello.host} was refused: {refusal}", agent=name)
+        if fresh:
+            del books.roster.agents[name]
+        return
+    books.note("connected", f"{hello.host} connected", agent=name, workers=len(hello.workers), again=not fresh)
+    books.tell(name, Welcome(books.timing.lease, books.formed_number, books.timing.hang_timeout))
+    if books.over:
+        _tell_end(books, name)
+        return
+    if hello.announced > books.number:
+        books.number = hello.announced
+        if books.current is not None:
+            books.current.outdated = True
+    claimed = {claim.worker for claim in hello.workers}
+    for worker in books.roster.of_agent(name):
+        if worker.nonce not in claimed:
+            books.bury(worker, f"{books.name(worker.nonce)} is no longer with its agent")
+    for claim in hello.workers:
+        if claim.worker not in books.roster.dead:
+            _claim(books, agent, claim)
+    books.repeat_announcement(agent)
+    for (owner, local_rank), due in list(books.restarts.items()):
+        if owner == name:
+            books.tell(name, Restart(local_rank, max(0.0, due - books.now)))
+
+
+def _refusal(books: Books, name: str, hello: Hello) -> str:
+    if name in books.roster.gone_agents:
+        return "this agent was reported as gone"
+    if hello.spec is not None and hello.spec != books.spec:
+        return f"the job runs with {books.spec}, this agent was started with {hello.spec}"
+    newest = max((claim.lineage for claim in hello.workers), default=0)
+    if newest > books.formed_number and not books.over:
+        return f"this server knows nothing of generation {newest} of the job: it was started anew without the job's store"
+    return ""
+
+
+def _return(books: Books, agent: Agent) -> None:
+    """It was silent for longer than the lease, on a connection that held: nothing that was told to it is lost."""
+    agent.absent = False
+    books.note("returned", f"{agent.host} is heard again", agent=agent.name)
+    if not books.over:
+        for worker in books.roster.of_agent(agent.name):
+            if worker.phase != "evicted":
+                worker.fate = ""
+
+
+def _tell_end(books: Books, name: str) -> None:
+    books.tell(name, Done() if books.over == "done" else books.failure or Failed(1))
+
+
+def _claim(books: Books, agent: Agent, claim: WorkerClaim) -> None:
+    known = books.roster.workers.get(claim.worker)
+    worker = known or books.roster.add_worker(claim.worker, agent.name, claim.local_rank, books.now)
+    books.restarts.pop((agent.name, claim.local_rank), None)
+    worker.checkpoint = max(worker.checkpoint, claim.checkpoint)
+    if claim.leaving:
+        leave(books, worker)
+    if worker.released:
+        books.tell(agent.name, Released(worker.nonce, worker.last_holder))
+    elif books.stopping is not None:
+        books.release(worker, last_holder=0 < claim.lineage == books.formed_number)
+    elif claim.phase == "finished":
+        worker.registered = True
+        _finished(books, worker)
+    elif claim.phase == "ready":
+        worker.registered = True
+        _ready(books, agent, worker, claim.lineage, claim.checkpoint)
+    elif claim.phase == "member":
+        worker.registered = True
+        _claim_member(books, agent, worker, claim, known is None)
+
+
+def _claim_member(books: Books, agent: Agent, worker: Worker, claim: WorkerClaim, unknown: bool) -> None:
+    worker.lineage = max(worker.lineage, claim.lineage)
+    if books.formed_number and claim.formed == books.formed_number:
+        worker.lineage = claim.formed
+    generation = books.current
+    if unknown:
+        worker.phase = "member"
+    if generation is None or worker.nonce not in generation.everyone or worker.phase != "member":
+        books.evict(worker, worker.fate or "the job went on without it")
+        return
+    worker.fate = ""
+    if claim.formed == generation.number:
+        _formed(books, worker, generation.number, 0)
+    if generation.state == "formed" and claim.lineage < generation.number and worker.nonce in generation.members:
+        books.tell(agent.name, Release(generation.number, generation.parked))
+    if claim.broken:
+        _broken(books, worker, claim.broken, "", [])
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+
+def _started(books: Books, agent: Agent, message: Started) -> None:
+    if message.worker in books.roster.workers or message.worker in books.roster.dead:
+        return
+    for worker in books.roster.of_agent(agent.name):
+        if worker.local_rank == message.local_rank:
+            books.bury(worker, f"{books.name(worker.nonce)} was replaced")
+    books.restarts.pop((agent.name, message.local_rank), None)
+    worker = books.roster.add_worker(message.worker, agent.name, message.local_rank, books.now)
+    if books.stopping is not None:
+        books.release(worker)
+
+
+def _exited(books: Books, agent: Agent, message: Exited) -> None:
+    worker = books.roster.workers.get(message.worker) or books.roster.dead.get(message.worker)
+    slot = (agent.name, worker.local_rank if worker is not None else message.local_rank)
+    if message.worker in books.exits:
+        if slot in books.restarts:
+            books.tell(agent.name, Restart(slot[1], max(0.0, books.restarts[slot] - books.now)))
+        return
+    books.exits.add(message.worker)
+    if worker is None:
+        worker = books.roster.add_worker(message.worker, agent.name, message.local_rank, books.now)
+    words = f"{books.name(worker.nonce)} {exit_in_words(message.code)}"
+    if message.reason:
+        words += f": {message.reason}"
+    if worker.released or message.kind == "left":
+        words = f"{books.name(worker.nonce)} left"
+    if worker.nonce in books.roster.workers:
+        books.bury(worker, words)
+    if message.kind == "done" and not worker.registered and books.roster.formed is None:
+        books.ended += 1
+    if books.finishing or books.stopping is not None or worker.leaving or worker.released:
+        return
+    if message.kind == "crash":
+        _crashed(books, worker, message, words)
+    elif message.kind == "rejected":
+        books.note("rejected", words, worker=worker.nonce, tail=message.tail)
+        if books.roster.formed is None and not books.roster.workers and not books.pending_restart():
+            books.fail(Failed(message.code or 1, words, message.tail))
+
+
+def _crashed(books: Books, worker: Worker, message: Exited, words: str) -> None:
+    slot = (worker.agent, worker.local_rank)
+    verdict = books.budget.crashed(slot, worker.nonce, message.step, message.code, books.now - worker.started_at)
+    books.note("crash", words, worker=worker.nonce, code=message.code, step=message.step, used=books.budget.used)
+    if verdict.failure:
+        books.fail(Failed(message.code or 1, f"{words} ({verdict.failure})", message.tail))
+        return
+    if by_own_fault(message.code) and books.roster.is_holder(worker):
+        books.holder_crash = Failed(message.code, words, message.tail)
+    if worker.local_rank >= 0:
+        books.restarts[slot] = books.now + verdict.delay
+        books.tell(worker.agent, Restart(worker.local_rank, verdict.delay))
+
+
+# --- workers ---------------------------------------------------------------------------------------------------------
+
+
+def _ready(books: Books, agent: Agent, worker: Worker, lineage: int, checkpoint: int) -> None:
+    worker.registered = True
+    if worker.released:
+        books.tell(agent.name, Released(worker.nonce, worker.last_holder))
+        return
+    generation = books.current
+    if worker.phase == "finished":
+        return
+    if worker.phase == "member" and generation is not None and worker.nonce in generation.everyone:
+        if generation.state == "forming" and worker.nonce not in generation.formed_by:
+            books.repeat_announcement(agent)  # said before it heard of the generation
+            return
+    if worker.phase != "ready":
+        worker.ready_at = books.now
+        books.note("ready", f"{books.name(worker.nonce)} is ready", worker=worker.nonce, lineage=lineage)
+    worker.phase, worker.lineage, worker.checkpoint, worker.fate = "ready", lineage, checkpoint, ""
+
+
+def _formed(books: Books, worker: Worker, number: int, step: int) -> None:
+    generation = books.current
+    if generation is None or number != generation.number or generation.state != "forming":
+        return
+    if worker.nonce in generation.members and worker.phase == "member":
+        generation.formed_by[worker.nonce] = step
+        if generation.first_formed_at is None:
+            generation.first_formed_at = books.now
+
+
+def _about_current(books: Books, worker: Worker, number: int) -> Generation | None:
+    """The current generation, if the report speaks of its ring, or of the one that a planned change has yet to leave."""
+    generation = books.current
+    if generation is None or worker.phase != "member" or worker.nonce not in generation.everyone:
+        return None
+    leaving_old = generation.state == "forming" and not generation.abort and number == generation.previous > 0
+    return generation if number == generation.number or leaving_old else None
+
+
+def _broken(books: Books, worker: Worker, number: int, reason: str, awaited: list[int]) -> None:
+    generation = _about_current(books, worker, number)
+    if generation is None:
+        return
+    if generation.broken_at is None:
+        generation.broken_at = books.now
+    members = generation.members if number == generation.number else ()
+    nonces = tuple(members[rank] for rank in awaited if 0 <= rank < len(members) and members[rank] != worker.nonce)
+    generation.broken[worker.nonce] = generation.broken.get(worker.nonce, ()) + nonces
+    text = f"{books.name(worker.nonce)} reports the ring of generation {number} as broken"
+    books.note("broken", f"{text}: {reason}" if reason else text, worker=worker.nonce, generation=number, awaited=awaited)
+
+
+def _stalled(books: Books, worker: Worker, number: int) -> None:
+    generation = _about_current(books, worker, number)
+    if generation is not None and worker.nonce not in generation.stalled:
+        generation.stalled[worker.nonce] = books.now
+        text = f"{books.name(worker.nonce)} waits for its peers for too long"
+        books.note("stalled", text, worker=worker.nonce, generation=number)
+
+
+def _finished(books: Books, worker: Worker) -> None:
+    if worker.phase != "finished" and not worker.released:
+        worker.phase = "finished"
+        books.note("finished", f"{books.name(worker.nonce)} has finished", worker=worker.nonce)

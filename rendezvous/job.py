@@ -1,0 +1,243 @@
+"""A job on the server: one task that hands its events to the membership machine in order.
+
+All decisions are the machine's; this is the thin layer that brings it events, time and the store's answers, and carries
+out the effects that it returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from .clock import AwakeClock
+from .effects import Effect, Event, Finish, Persist, PersistDone, Tell
+from .members import FormedGeneration, Timing
+from .membership import Membership
+from .messages import Hello, JobSpec, ToAgent, ToServer
+from .records import JobRecord, JobRecords, RecordConflict
+from .store import Store, StoreUnavailable
+
+logger = logging.getLogger(__name__)
+
+INBOX = 10_000  # events; beyond it, agents' connections are read no further
+HISTORY = 1000  # events that a job's history shows
+_ROUNDS = 20  # of the event loop, in which a message passes from a socket's buffer to the inbox
+_STORE_PAUSE = 0.5  # seconds between two attempts at a store that does not answer
+_AFTER_A_FAULT = 1.0  # seconds
+_COMMAND = 10.0  # seconds for a command of a person or a controller to be taken up
+
+T = TypeVar("T")
+Act = Callable[[Membership, float], list[Effect]]
+NewMembership = Callable[[JobSpec, Timing, FormedGeneration | None, bool], Membership]
+
+
+class Connection(Protocol):
+    """An agent's connection, as a job needs it."""
+
+    def tell(self, message: ToAgent) -> None:
+        """Never blocks and never raises."""
+
+    def end(self, reason: str) -> None:
+        """Closes the connection; the agent may come back."""
+
+
+class Job:
+    """One job. `run` is its task; the other methods bring it events, in the order of their calls."""
+
+    def __init__(
+        self, name: str, spec: JobSpec, timing: Timing, store: Store, clock: AwakeClock, new_membership: NewMembership
+    ) -> None:
+        self.name = name
+        self.history: deque[dict[str, Any]] = deque(maxlen=HISTORY)
+        self.ended_at: float | None = None
+        self._spec = spec
+        self._timing = timing
+        self._new_membership = new_membership
+        self._records = JobRecords(store, name)
+        self._clock = clock
+        self._inbox: asyncio.Queue[Act] = asyncio.Queue(INBOX)
+        self._attached: set[Connection] = set()
+        self._connections: dict[str, Connection] = {}
+        self._is_abandoned = False
+        self._membership: Membership | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._persisting: set[asyncio.Task[None]] = set()
+        self._persist_in_turn = asyncio.Lock()
+
+    def abandon(self, reason: str) -> None:
+        """After `run` has ended: nothing waits for it any more, and its agents are sent away; they may come again."""
+        self._is_abandoned = True
+        while not self._inbox.empty():
+            self._inbox.get_nowait()
+        for connection in self._attached:
+            connection.end(reason)
+
+    @property
+    def is_deserted(self) -> bool:
+        return not self._attached and self._inbox.empty()
+
+    def snapshot(self) -> dict[str, Any]:
+        """What the job looks like, as plain JSON."""
+        if self._membership is None:
+            return {"job": self.name, "state": "loading"}
+        return {"job": self.name, **self._membership.snapshot()}
+
+    async def said(self, agent: str, connection: Connection, message: ToServer) -> None:
+        if self._is_abandoned:
+            connection.end("the job has ended here")
+            return
+        self._attached.add(connection)
+        await self._inbox.put(partial(self._said, agent, connection, message))
+
+    async def closed(self, agent: str, connection: Connection) -> None:
+        self._attached.discard(connection)
+        if not self._is_abandoned:
+            await self._inbox.put(partial(self._closed, agent, connection))
+
+    async def drain(self, worker: str) -> None:
+        """Returns when the machine has taken it up. KeyError for a worker that it does not know; TimeoutError."""
+        taken = asyncio.get_running_loop().create_future()
+        await self._inbox.put(partial(self._drain, worker, taken))
+        await asyncio.wait_for(taken, _COMMAND)
+
+    async def run(self) -> None:
+        """Ends only when it is cancelled, or with the store's record unreadable."""
+        try:
+            membership = self._membership = await self._load()
+            while True:
+                self._handle(membership, await self._inbox.get())
+                await self._look_at_the_clock(membership)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            for task in self._persisting:
+                task.cancel()
+
+    async def _load(self) -> Membership:
+        record = await self._until_the_store_answers(self._records.load)
+        return self._new_membership(self._spec, self._timing, _formed(record), record.done)
+
+    def _handle(self, membership: Membership, act: Act) -> None:
+        for effect in act(membership, self._clock.now()):
+            self._carry_out(effect)
+
+    async def _look_at_the_clock(self, membership: Membership) -> None:
+        """Deadlines are judged after all input that has arrived, also what still lies in the sockets."""
+        self._drain_inbox(membership)
+        deadline = membership.next_deadline()
+        if deadline is not None and self._clock.now() >= deadline:
+            for _ in range(_ROUNDS):
+                await asyncio.sleep(0)
+                self._drain_inbox(membership)
+            try:
+                self._handle(membership, lambda machine, now: machine.tick(now))
+                deadline = membership.next_deadline()
+            except Exception:
+                logger.exception("job %s: the membership machine failed at a deadline", self.name)
+                deadline = self._clock.now() + _AFTER_A_FAULT
+        self._wake_at(deadline)
+
+    def _drain_inbox(self, membership: Membership) -> None:
+        while not self._inbox.empty():
+            self._handle(membership, self._inbox.get_nowait())
+
+    def _wake_at(self, deadline: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            # A little late rather than early, and never without a pause: the clock may stand still.
+            delay = max(deadline - self._clock.now(), 0.0) + 0.001
+            self._timer = asyncio.get_running_loop().call_later(delay, self._wake)
+
+    def _wake(self) -> None:
+        if self._inbox.empty():
+            self._inbox.put_nowait(lambda machine, now: [])
+
+    def _said(
+        self, agent: str, connection: Connection, message: ToServer, membership: Membership, now: float
+    ) -> list[Effect]:
+        current = self._connections.get(agent)
+        if isinstance(message, Hello):
+            self._connections[agent] = connection
+            if current is not None and current is not connection:
+                current.end("the agent has come back on another connection")
+        elif current is not connection:
+            return []
+        try:
+            return membership.said(agent, message, now)
+        except Exception:
+            logger.exception("job %s: the membership machine failed at %r of agent %s", self.name, message, agent)
+            connection.end("internal error of the rendezvous server")
+            return []
+
+    def _closed(self, agent: str, connection: Connection, membership: Membership, now: float) -> list[Effect]:
+        if self._connections.get(agent) is not connection:
+            return []
+        del self._connections[agent]
+        return membership.closed(agent, now)
+
+    def _drain(self, worker: str, taken: asyncio.Future[None], membership: Membership, now: float) -> list[Effect]:
+        try:
+            effects = membership.drain(worker, now)
+        except KeyError as error:
+            if not taken.done():
+                taken.set_exception(error)
+            return []
+        if not taken.done():
+            taken.set_result(None)
+        return effects
+
+    def _carry_out(self, effect: Effect) -> None:
+        if isinstance(effect, Tell):
+            connection = self._connections.get(effect.agent)
+            if connection is not None:
+                connection.tell(effect.message)
+        elif isinstance(effect, Event):
+            logger.info("job %s: %s", self.name, effect.text)
+            self.history.append({"time": time.time(), "kind": effect.kind, "text": effect.text, **effect.fields})
+        elif isinstance(effect, Finish):
+            self.ended_at = self._clock.now()
+            logger.info("job %s: %s", self.name, f"{effect.state}, code {effect.code} {effect.reason}".strip())
+        else:
+            task = asyncio.ensure_future(self._persist(effect))
+            self._persisting.add(task)
+            task.add_done_callback(self._persisting.discard)
+
+    async def _persist(self, effect: Persist | PersistDone) -> None:
+        """Beside the events, which must not wait for the store; one change at a time."""
+        async with self._persist_in_turn:
+            await self._inbox.put(await self._outcome(effect))
+
+    async def _outcome(self, effect: Persist | PersistDone) -> Act:
+        if isinstance(effect, PersistDone):
+            await self._until_the_store_answers(self._records.move_to_done)
+            return lambda machine, now: machine.persisted_done(now)
+        generation, members = effect.generation, [*effect.members]
+        try:
+            await self._until_the_store_answers(
+                partial(self._records.move_to_generation, generation, members, effect.previous)
+            )
+        except RecordConflict as conflict:
+            logger.warning("job %s: generation %d was refused: %s", self.name, generation, conflict)
+            actual = _formed(conflict.found)
+            return lambda machine, now: machine.persist_refused(generation, actual, now)
+        return lambda machine, now: machine.persisted(generation, now)
+
+    async def _until_the_store_answers(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Without the store nothing can be decided; the ring that is there goes on without us meanwhile."""
+        while True:
+            try:
+                return await call()
+            except StoreUnavailable as error:
+                logger.warning("job %s: the store does not answer, trying again: %s", self.name, error)
+                await asyncio.sleep(_STORE_PAUSE)
+
+
+def _formed(record: JobRecord) -> FormedGeneration | None:
+    return FormedGeneration(record.formed, tuple(record.members)) if record.formed else None

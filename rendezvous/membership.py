@@ -1,0 +1,252 @@
+"""The membership state machine: events in, effects out. No sockets, no clocks, no threads.
+
+Hearing what was said changes the books (`hearing.py`); deciding looks at the books alone (`deciding.py`, with `damage.py`
+and `cutting.py`). The caller owns the time: it hands in `now` with every event, and promises to hand in what is queued
+before it calls `tick`. Limits are judged in `tick` only.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from .books import Books
+from .budget import CrashBudget
+from .deciding import decide, formed
+from .effects import Effect, Event, Finish, Persist, PersistDone, Tell
+from .hearing import drain, hear
+from .members import FormedGeneration, Generation, Timing
+from .messages import JobSpec, ToServer
+from .roster import Roster
+
+__all__ = ["Effect", "Event", "Finish", "FormedGeneration", "Membership", "Persist", "PersistDone", "Tell", "Timing"]
+
+
+class Membership:
+    """One job. `formed` and `done` are what the store knows of it when the server starts."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        timing: Timing = Timing(),
+        formed: FormedGeneration | None = None,
+        done: bool = False,
+        secret: Callable[[], str] | None = None,
+    ) -> None:
+        new_secret = secret or (lambda: secrets.token_hex(16))
+        self._books = Books(spec, timing, new_secret, CrashBudget(spec.max_restarts), Roster(formed=formed))
+        self._heard_anything = False
+        if formed is not None:
+            self._books.number = formed.generation
+            self._books.current = _adopted(formed, 0.0)
+        if done:
+            self._books.over = "done"
+
+    # --- events ------------------------------------------------------------------------------------------------------
+
+    def said(self, agent: str, message: ToServer, now: float) -> list[Effect]:
+        """The agent said `message`, for itself or for one of its workers. `Hello` opens or reopens its connection."""
+        self._enter(now)
+        hear(self._books, agent, message)
+        return self._leave()
+
+    def closed(self, agent: str, now: float) -> list[Effect]:
+        """The agent's connection closed. Not to be said of a connection that a later one has already taken the place of."""
+        self._enter(now)
+        known = self._books.roster.agents.get(agent)
+        if known is not None and known.connected:
+            known.connected, known.since = False, self._books.now
+            self._books.note("suspected", f"{known.host} closed its connection", agent=agent)
+        return self._leave()
+
+    def gone(self, name: str, reason: str, now: float) -> list[Effect]:
+        """An agent with all its workers, or one worker, is known to be gone, whatever its connection says."""
+        self._enter(now)
+        books = self._books
+        if name in books.roster.agents:
+            books.roster.gone_agents.add(name)
+            for worker in books.roster.of_agent(name):
+                books.bury(worker, f"{books.name(worker.nonce)} is gone: {reason}")
+        elif name in books.roster.workers:
+            worker = books.roster.workers[name]
+            books.bury(worker, f"{books.name(name)} is gone: {reason}")
+        return self._leave()
+
+    def drain(self, worker: str, now: float) -> list[Effect]:
+        """The worker is asked to leave by plan. Raises KeyError if there is no such worker."""
+        self._enter(now)
+        drain(self._books, self._books.roster.workers[worker])
+        return self._leave()
+
+    def persisted(self, generation: int, now: float) -> list[Effect]:
+        """The compare-and-set of a `Persist` succeeded. An answer that comes twice does nothing."""
+        self._enter(now)
+        current = self._books.current
+        if current is not None and current.state == "persisting" and current.number == generation:
+            formed(self._books, current)
+        return self._leave()
+
+    def persist_refused(self, generation: int, actual: FormedGeneration | None, now: float) -> list[Effect]:
+        """The compare-and-set of a `Persist` lost: the store holds `actual`."""
+        self._enter(now)
+        current = self._books.current
+        if current is not None and current.state == "persisting" and current.number == generation:
+            if actual is not None and actual.generation == generation:
+                formed(self._books, current)
+            else:
+                current.state = "forming"
+                current.outdated = True
+                self._adopt(actual)
+        return self._leave()
+
+    def adopt(self, actual: FormedGeneration, now: float) -> list[Effect]:
+        """The store holds a newer formed generation than this machine knows (another replica made it durable)."""
+        self._enter(now)
+        self._adopt(actual)
+        return self._leave()
+
+    def persisted_done(self, now: float) -> list[Effect]:
+        """Success is durable."""
+        self._enter(now)
+        if self._books.finishing and not self._books.over:
+            self._books.done()
+        return self._leave()
+
+    def tick(self, now: float) -> list[Effect]:
+        """Judge every limit up to `now`. To be called at `next_deadline`, after everything that is queued was handed in."""
+        self._enter(now)
+        self._books.clock = self._books.now
+        return self._leave()
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        """When `tick` is needed next; it may lie in the past, then at once."""
+        return None if self._books.over else min(self._books.deadlines, default=None)
+
+    @property
+    def over(self) -> bool:
+        """Whether the job is done or failed. Late arrivals still have to be told."""
+        return bool(self._books.over)
+
+    @property
+    def state(self) -> str:
+        """One of "starting", "forming", "running", "parked", "lost", "stopping", "finishing", "done", "failed"."""
+        books = self._books
+        if books.over or books.stopping is not None or books.finishing:
+            return books.over or ("finishing" if books.finishing else "stopping")
+        if books.roster.formed is not None and not books.roster.able_holders() and not books.roster.finished():
+            return "lost"
+        if books.current is None:
+            return "starting"
+        if books.current.state != "formed":
+            return "forming"
+        return "parked" if books.current.parked else "running"
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data about the job, for people and programs that ask over HTTP."""
+        books, current = self._books, self._books.current
+        ranks = {nonce: rank for rank, nonce in enumerate(current.members)} if current is not None else {}
+        workers = [
+            {
+                "worker": worker.nonce,
+                "host": books.roster.agent_of(worker).host,
+                "agent": worker.agent,
+                "local_rank": worker.local_rank,
+                "rank": ranks.get(worker.nonce, -1),
+                "phase": worker.phase,
+                "presence": books.roster.presence(worker.nonce, books.clock),
+                "lineage": worker.lineage,
+                "leaving": worker.leaving,
+                "released": worker.released,
+            }
+            for worker in books.roster.workers.values()
+        ]
+        return {
+            "state": self.state,
+            "spec": {
+                "min": books.spec.min,
+                "max": books.spec.max,
+                "max_restarts": books.spec.max_restarts,
+                "min_timeout": books.spec.min_timeout,
+            },
+            "formed": books.formed_number,
+            "generation": current.number if current is not None else 0,
+            "generation_state": current.state if current is not None else "none",
+            "world_size": len(current.members) if current is not None else 0,
+            "parked": current.parked if current is not None else False,
+            "cause": current.cause if current is not None else "",
+            "reason": current.reason if current is not None else "",
+            "crashes": books.budget.used,
+            "failure": {"code": books.failure.code, "reason": books.failure.reason} if books.failure else None,
+            "workers": sorted(workers, key=lambda worker: (worker["rank"] < 0, worker["rank"], worker["worker"])),
+        }
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _enter(self, now: float) -> None:
+        books = self._books
+        if not self._heard_anything:
+            self._heard_anything = True
+            books.now = books.clock = now
+            if books.roster.formed is not None:
+                books.roster.unseen_until = now + books.timing.suspicion + books.timing.lease
+        late = now - max(min(books.deadlines, default=now), books.now)
+        if late > books.timing.lease / 3:
+            self._after_pause(now, late)
+        books.now = max(books.now, now)
+        books.effects = []
+
+    def _leave(self) -> list[Effect]:
+        if not self._books.over:
+            decide(self._books)
+            self._watch_unseen()
+        effects, self._books.effects = self._books.effects, []
+        return effects
+
+    def _watch_unseen(self) -> None:
+        """Members that are known from the store alone are judged when their time is over."""
+        books = self._books
+        if books.roster.formed is not None and books.clock < books.roster.unseen_until:
+            books.wait_until(books.roster.unseen_until)
+
+    def _after_pause(self, now: float, late: float) -> None:
+        """The server itself stood still: what it did not hear in that time is nobody's fault."""
+        books = self._books
+        for agent in books.roster.agents.values():
+            if not agent.absent:
+                agent.since = now
+        if books.clock < books.roster.unseen_until:
+            books.roster.unseen_until += late
+        if books.below_since is not None:
+            books.below_since += late
+        if books.lost_since is not None:
+            books.lost_since += late
+
+    def _adopt(self, actual: FormedGeneration | None) -> None:
+        books = self._books
+        if actual is None or actual.generation <= books.formed_number:
+            return
+        books.roster.formed = actual
+        books.number = max(books.number, actual.generation)
+        for nonce in actual.members:
+            worker = books.roster.workers.get(nonce)
+            if worker is not None and worker.phase in ("member", "finished"):
+                worker.lineage = actual.generation
+        if books.current is None or books.current.number < actual.generation:
+            books.current = _adopted(actual, books.now)
+        else:
+            books.current.outdated = True
+
+
+def _adopted(formed_generation: FormedGeneration, now: float) -> Generation:
+    """A generation that was announced by a server before this one."""
+    return Generation(
+        number=formed_generation.generation,
+        members=formed_generation.members,
+        leavers=(),
+        announced_at=now,
+        adopted=True,
+        state="formed",
+    )

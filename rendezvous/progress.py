@@ -1,0 +1,51 @@
+"""A page of memory that a worker writes and its agent reads: where the worker is, without a message per step.
+
+The agent makes it (`memfd_create`), the worker inherits its descriptor. It stays readable after the worker's death, so the
+agent can say in which step a worker died.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from typing import NamedTuple
+
+_LAYOUT = struct.Struct("<qqqqd")  # generation, rank, world size, step, samples
+SIZE = mmap.PAGESIZE
+
+
+class Progress(NamedTuple):
+    """`step` is the number of the step that the worker is in (committed steps + 1); `samples` are applied by the whole job."""
+
+    generation: int = 0
+    rank: int = -1
+    world_size: int = 0
+    step: int = 0
+    samples: float = 0.0
+
+
+class ProgressPage:
+    """One worker's page. Both sides open it from the same descriptor, which this takes over and closes."""
+
+    def __init__(self, descriptor: int) -> None:
+        try:
+            self._map = mmap.mmap(descriptor, SIZE)
+        finally:
+            os.close(descriptor)
+
+    @staticmethod
+    def create() -> int:
+        """A new descriptor of a zeroed page, not inheritable."""
+        descriptor = os.memfd_create("elastic-progress", os.MFD_CLOEXEC)
+        os.ftruncate(descriptor, SIZE)
+        return descriptor
+
+    def write(self, progress: Progress) -> None:
+        _LAYOUT.pack_into(self._map, 0, *progress)
+
+    def read(self) -> Progress:
+        return Progress(*_LAYOUT.unpack_from(self._map, 0))
+
+    def close(self) -> None:
+        self._map.close()

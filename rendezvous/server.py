@@ -1,0 +1,120 @@
+"""Serving the rendezvous inside an event loop that is already there: an agent's, a test's, or the command's own.
+
+uvicorn by itself takes over the process's signal handlers and waits for open WebSockets when it ends. Here signals are
+left alone, and a stop takes well under a second however many agents are connected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+from ..errors import RendezvousError
+from .app import create_app
+from .job import NewMembership
+from .members import Timing
+from .membership import Membership
+from .store import MemoryStore, Store
+
+__all__ = ["Server", "create_app"]
+
+_MAX_MESSAGE = 1024 * 1024  # bytes
+_DEAD_PEER = 30  # seconds until an agent's host that acknowledges nothing costs no buffer any more
+_WORDS = 0.3  # seconds for last words and closing handshakes
+
+
+class Server:
+    """A running server: it serves once `Server.start(...)` has returned, and is gone once `stop()` has."""
+
+    def __init__(
+        self, listener: socket.socket, store: Store, timing: Timing, new_membership: NewMembership = Membership
+    ) -> None:
+        self.url = url_of(listener)
+        self._listener = listener
+        self._app = create_app(store, timing, new_membership)
+        self._uvicorn = _QuietServer(
+            uvicorn.Config(
+                self._app,
+                http="h11",
+                ws="websockets-sansio",
+                ws_max_size=_MAX_MESSAGE,
+                ws_ping_interval=None,
+                ws_ping_timeout=None,
+                ws_per_message_deflate=False,
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._serving: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        store: Store | None = None,
+        timing: Timing | None = None,
+        new_membership: NewMembership = Membership,
+    ) -> Server:
+        """Listens on `host` and `port` (0 for any free one). RendezvousError if that cannot be."""
+        server = cls(listen(host, port), store or MemoryStore(), timing or Timing(), new_membership)
+        server._serving = asyncio.ensure_future(server._uvicorn.serve(sockets=[server._listener]))
+        return server
+
+    @property
+    def connected_agents(self) -> int:
+        return len(self._app.state.jobs.connections)
+
+    async def wait(self) -> None:
+        """Until the server ends, which it does only by `stop` or an error; an error is raised."""
+        assert self._serving is not None
+        await asyncio.shield(self._serving)
+
+    async def stop(self) -> None:
+        """Ends the port, all jobs' tasks and all connections. May be called again."""
+        if self._serving is None:
+            return
+        await self._app.state.jobs.stop()
+        self._uvicorn.should_exit = True
+        await asyncio.wait([self._serving], timeout=_WORDS)
+        for connection in [*self._uvicorn.server_state.connections]:
+            connection.transport.abort()
+        await asyncio.gather(self._serving, return_exceptions=True)
+        self._listener.close()
+
+
+class _QuietServer(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; "::" takes IPv4 as well. RendezvousError says what is in the way."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        both = family == socket.AF_INET6 and host == "::" and socket.has_dualstack_ipv6()
+        listener = socket.create_server((host, port), family=family, backlog=1024, dualstack_ipv6=both)
+    except OSError as error:
+        raise RendezvousError(
+            f"cannot serve the rendezvous on {host} port {port}: {error.strerror or error}. "
+            "Choose another port (0 for any free one), or stop what listens there"
+        ) from error
+    # Inherited by every accepted connection.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_PEER * 1000)
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """http://ADDRESS:PORT; of a listener on all addresses, that of this machine's loopback."""
+    address, port = listener.getsockname()[:2]
+    loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+    address = loopback.get(address, address)
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"

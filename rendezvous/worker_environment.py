@@ -1,0 +1,12 @@
+"""The environment in which an agent starts a worker: the names of the variables, in one place for both sides."""
+
+from __future__ import annotations
+
+WORKER = "ELASTIC_WORKER"  # the worker's nonce, 32 hex digits
+CONTROL_FD = "ELASTIC_CONTROL_FD"  # inherited socketpair to the agent: one JSON message a line
+PROGRESS_FD = "ELASTIC_PROGRESS_FD"  # inherited memfd, see progress.py
+LOCAL_RANK = "ELASTIC_LOCAL_RANK"  # slot on this host, from 0
+LOCAL_WORLD_SIZE = "ELASTIC_LOCAL_WORLD_SIZE"  # number of slots on this host
+JOB = "ELASTIC_JOB"  # the job's name
+HOST = "ELASTIC_HOST"  # this host's name, for people
+ADDRESS = "ELASTIC_ADDRESS"  # the address that everything of this worker binds and advertises

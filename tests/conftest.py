@@ -1,0 +1,30 @@
+"""What every test starts from: no trace of a surrounding job in the environment, one thread per process."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+# Tests start many processes on few cores. Before the first import of torch, and inherited by every child.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
+def no_surrounding_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test is never taken for a worker of the job that it may run in."""
+    for name in list(os.environ):
+        if name.startswith("ELASTIC_"):
+            monkeypatch.delenv(name)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests that need a CUDA device where there is none. Imports torch only if such a test is asked for."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))

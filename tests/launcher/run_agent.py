@@ -1,0 +1,19 @@
+"""Runs an agent with the options given as JSON: what `elastic-launch` does, with any command for its workers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from elastic_launch.launcher.main import run
+from elastic_launch.launcher.options import Options
+
+if __name__ == "__main__":
+    fields: dict[str, Any] = json.loads(sys.argv[1])
+    for name in ("command", "urls"):
+        fields[name] = tuple(fields.get(name, ()))
+    if fields.get("log_dir"):
+        fields["log_dir"] = Path(fields["log_dir"])
+    sys.exit(run(Options(**fields)))

@@ -1,0 +1,191 @@
+"""A real server on real sockets, around a membership machine that a test scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+
+from elastic_launch.rendezvous.effects import Effect, Tell
+from elastic_launch.rendezvous.members import FormedGeneration, Timing
+from elastic_launch.rendezvous.membership import Membership
+from elastic_launch.rendezvous.messages import (
+    Hello,
+    JobSpec,
+    ToAgent,
+    ToServer,
+    Welcome,
+    decode_to_agent,
+    encode,
+)
+from elastic_launch.rendezvous.server import Server
+from elastic_launch.rendezvous.store import Store
+
+LIMIT = 10.0  # seconds for anything that should take milliseconds
+
+
+class ScriptedMembership(Membership):
+    """Remembers what happened, welcomes every agent, and otherwise does what the test puts into `on_message`."""
+
+    def __init__(
+        self, spec: JobSpec, timing: Timing, formed: FormedGeneration | None = None, done: bool = False
+    ) -> None:
+        self.spec, self.timing, self.formed, self.was_done = spec, timing, formed, done
+        self.happened: list[tuple[Any, ...]] = []
+        self.on_message: Callable[[str, ToServer, float], list[Effect]] = lambda agent, message, now: []
+        self.deadline: float | None = None
+        self.effects_of_a_tick: list[Effect] = []
+
+    def said(self, agent: str, message: ToServer, now: float) -> list[Effect]:
+        self.happened.append(("said", agent, message))
+        welcome: list[Effect] = [Tell(agent, Welcome(self.timing.lease))] if isinstance(message, Hello) else []
+        return welcome + self.on_message(agent, message, now)
+
+    def closed(self, agent: str, now: float) -> list[Effect]:
+        self.happened.append(("closed", agent))
+        return []
+
+    def drain(self, worker: str, now: float) -> list[Effect]:
+        if worker != "known":
+            raise KeyError(worker)
+        self.happened.append(("drain", worker))
+        return []
+
+    def persisted(self, generation: int, now: float) -> list[Effect]:
+        self.happened.append(("persisted", generation))
+        return []
+
+    def persist_refused(self, generation: int, actual: FormedGeneration | None, now: float) -> list[Effect]:
+        self.happened.append(("persist_refused", generation, actual))
+        return []
+
+    def persisted_done(self, now: float) -> list[Effect]:
+        self.happened.append(("persisted_done",))
+        return []
+
+    def tick(self, now: float) -> list[Effect]:
+        self.happened.append(("tick",))
+        self.deadline = None
+        return self.effects_of_a_tick
+
+    def next_deadline(self) -> float | None:
+        return self.deadline
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"state": "scripted", "events": len(self.happened)}
+
+    def messages(self, agent: str) -> list[ToServer]:
+        return [event[2] for event in self.happened if event[:2] == ("said", agent)]
+
+
+class Served:
+    """A server, and the machines that it has made: `machines[job]` is made before the job's first agent is welcomed."""
+
+    def __init__(self, server: Server, machines: list[ScriptedMembership]) -> None:
+        self.server, self.url, self._machines = server, server.url, machines
+
+    @property
+    def machine(self) -> ScriptedMembership:
+        """The newest."""
+        return self._machines[-1]
+
+    @property
+    def made(self) -> int:
+        return len(self._machines)
+
+
+Serve = Callable[..., AbstractAsyncContextManager[Served]]
+
+
+class Agent:
+    """The bare WebSocket of an agent."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.connection = connection
+
+    async def say(self, message: ToServer) -> None:
+        await self.connection.send(encode(message), text=True)
+
+    async def heard(self) -> ToAgent:
+        message: ToAgent = decode_to_agent(await asyncio.wait_for(self.connection.recv(), LIMIT))
+        return message
+
+
+Dial = Callable[..., AbstractAsyncContextManager[Agent]]
+Until = Callable[[Callable[[], object]], Awaitable[None]]
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.fixture
+def run() -> Run:
+    """Runs a test's coroutine under a limit."""
+
+    def run(scenario: Coroutine[Any, Any, None]) -> None:
+        asyncio.run(asyncio.wait_for(scenario, 60))
+
+    return run
+
+
+@pytest.fixture
+def until() -> Until:
+    """Waits until a condition holds."""
+
+    async def until(condition: Callable[[], object]) -> None:
+        limit = time.monotonic() + LIMIT
+        while not condition():
+            assert time.monotonic() < limit, "the condition did not come true"
+            await asyncio.sleep(0.002)
+
+    return until
+
+
+@pytest.fixture
+def serve() -> Serve:
+    @asynccontextmanager
+    async def serve(
+        host: str = "127.0.0.1", port: int = 0, store: Store | None = None, timing: Timing | None = None
+    ) -> AsyncIterator[Served]:
+        machines: list[ScriptedMembership] = []
+
+        def new_membership(*arguments: Any) -> Membership:
+            machines.append(ScriptedMembership(*arguments))
+            return machines[-1]
+
+        server = await Server.start(host, port, store, timing, new_membership)
+        try:
+            yield Served(server, machines)
+        finally:
+            await server.stop()
+
+    return serve
+
+
+@pytest.fixture
+def dial() -> Dial:
+    """A bare connection to a job; with an agent's name, it has said Hello and was welcomed."""
+
+    @asynccontextmanager
+    async def dial(url: str, job: str = "digits", agent: str = "", spec: JobSpec | None = None) -> AsyncIterator[Agent]:
+        address = f"{url.replace('http', 'ws', 1)}/v1/jobs/{job}/agent"
+        async with connect(address, compression=None, proxy=None, close_timeout=0.2, ping_interval=None) as connection:
+            talking = Agent(connection)
+            if agent:
+                await talking.say(Hello(agent, "host", "127.0.0.1:1", spec or JobSpec(1, 2)))
+                assert isinstance(await talking.heard(), Welcome)
+            yield talking
+
+    return dial
+
+
+@pytest.fixture
+def free_port() -> Iterator[int]:
+    """A port that stays reserved and refuses connections."""
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        yield reserved.getsockname()[1]

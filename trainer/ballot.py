@@ -1,0 +1,78 @@
+"""What the members tell each other in the vote of a step: one small vector, summed over the ring.
+
+The metrics of `job.log` ride in it, so that their exact means over members and samples cost no collective of their own.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping
+
+import torch
+
+from ..errors import UsageError
+
+MAX_METRICS = 16
+_CHANGE, _STOP, _VOTERS, _NAMES, _NAMES_SQUARED, _METRICS = range(6)
+_SIZE = _METRICS + 2 * MAX_METRICS
+
+Sums = dict[str, tuple[float, float]]
+"""By name: the sum of weight times value, and the sum of weights."""
+
+
+class Ballot:
+    """One member's vote, or after the sum everybody's. `vector` is float64, of a fixed length."""
+
+    def __init__(self, vector: torch.Tensor) -> None:
+        self.vector = vector
+
+    @staticmethod
+    def cast(change: bool, stop: bool, metrics: Mapping[str, tuple[float, float]]) -> Ballot:
+        if len(metrics) > MAX_METRICS:
+            raise UsageError(f"job.log takes at most {MAX_METRICS} metrics a step, not {len(metrics)}")
+        names = sorted(metrics)
+        fingerprint = float(zlib.crc32("\n".join(names).encode()) % 1_000_003)
+        values = [float(change), float(stop), 1.0, fingerprint, fingerprint * fingerprint]
+        for name in names:
+            values += metrics[name]
+        values += [0.0] * (_SIZE - len(values))
+        return Ballot(torch.tensor(values, dtype=torch.float64))
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Ballot:
+        return Ballot(torch.frombuffer(bytearray(data), dtype=torch.float64))
+
+    def to_bytes(self) -> bytes:
+        return bytes(self.vector.numpy().tobytes())
+
+    @property
+    def change_wanted(self) -> bool:
+        return float(self.vector[_CHANGE]) > 0
+
+    @property
+    def stop_wanted(self) -> bool:
+        return float(self.vector[_STOP]) > 0
+
+    def means(self, names: list[str]) -> dict[str, float]:
+        """The means by name (sorted), NaN where nobody gave a sample. Raises `UsageError` if the members' names differ."""
+        values = self.vector.tolist()
+        voters = values[_VOTERS]
+        if not math.isclose(values[_NAMES_SQUARED] * voters, values[_NAMES] ** 2, rel_tol=1e-12, abs_tol=0.5):
+            raise UsageError(
+                f"job.log was called with other names on some member (here: {names or 'none'}); every member must log the "
+                "same names in a step, also those that only rank 0 prints"
+            )
+        means = {}
+        for index, name in enumerate(names):
+            total, weight = values[_METRICS + 2 * index : _METRICS + 2 * index + 2]
+            means[name] = total / weight if weight else math.nan
+        return means
+
+
+def join_ballots(ballots: list[bytes]) -> bytes:
+    """The sum of ballots that could not be summed over their ring."""
+    total = Ballot.from_bytes(ballots[0])
+    for data in ballots[1:]:
+        total.vector += Ballot.from_bytes(data).vector
+    return total.to_bytes()

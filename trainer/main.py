@@ -1,0 +1,75 @@
+"""The process of a worker: `python -m elastic_launch.trainer.main [--module] SCRIPT [ARGUMENTS]`.
+
+Runs the script as `__main__`, then says how it ended. Exit codes: 0, the script's own, 65 if this worker's model does not
+fit the job, 66 if it must start afresh.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import traceback
+
+from ..errors import StateMismatchError
+
+REJECTED = 65
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+    as_module = arguments[:1] == ["--module"]
+    if as_module:
+        arguments = arguments[1:]
+    if not arguments:
+        sys.exit("usage: python -m elastic_launch.trainer.main [--module] SCRIPT [ARGUMENTS]")
+    sys.argv = arguments
+    code = _run(arguments[0], as_module)
+    undertaker = sys.modules.get(f"{__package__}.ring.undertaker")
+    if undertaker is not None:
+        undertaker.leave_with(code)
+    sys.exit(code)
+
+
+def _run(script: str, as_module: bool) -> int:
+    try:
+        if as_module:
+            sys.path[0] = os.getcwd()
+            runpy.run_module(script, run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0] = os.path.dirname(os.path.abspath(script))
+            runpy.run_path(script, run_name="__main__")
+        return _finish()
+    except SystemExit as error:
+        return _exit_code(error)
+    except StateMismatchError:
+        traceback.print_exc()
+        return REJECTED
+    except BaseException:
+        traceback.print_exc()
+        return 1
+
+
+def _exit_code(error: SystemExit) -> int:
+    leaving = type(error).__module__.startswith(f"{__package__}.")
+    if error.code is None or error.code == 0:
+        return 0 if leaving else _finish()
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    print(error.code, file=sys.stderr)
+    return 1
+
+
+def _finish() -> int:
+    joining = sys.modules.get(f"{__package__}.joining")
+    job = joining.current_job() if joining is not None else None
+    if job is not None:
+        try:
+            job.finish()
+        except SystemExit as error:
+            return _exit_code(error)
+    return 0
+
+
+if __name__ == "__main__":
+    main()

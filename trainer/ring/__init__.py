@@ -1,0 +1,1 @@
+"""The communicator of one generation: how it is formed, guarded, aborted and buried."""

@@ -1,0 +1,82 @@
+"""Which of this process's sockets belong to the ring: learnt from the addresses that gloo publishes through the store.
+
+Gloo cannot abort. Its connected sockets can be shut down from outside, which wakes most of its waits; they are found by
+matching every descriptor's own and peer address against the listeners that gloo announced. The listeners themselves are
+never shut: gloo ends the process when that happens.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+from ipaddress import ip_address
+
+Address = tuple[str, int]
+_SOCKADDR_STORAGE = 128
+
+
+def published_address(value: bytes) -> Address | None:
+    """The listener in a value that gloo stores for a rank: length, host name, `sockaddr_storage`, ...; None for other values."""
+    if len(value) < 8 + _SOCKADDR_STORAGE:
+        return None
+    (length,) = struct.unpack_from("<Q", value, 0)
+    if length > 255 or len(value) < 8 + length + _SOCKADDR_STORAGE:
+        return None
+    raw = value[8 + length : 8 + length + _SOCKADDR_STORAGE]
+    family = int.from_bytes(raw[:2], "little")
+    port = int.from_bytes(raw[2:4], "big")
+    if family == socket.AF_INET:
+        return _normalise(socket.inet_ntop(socket.AF_INET, raw[4:8]), port)
+    if family == socket.AF_INET6:
+        return _normalise(socket.inet_ntop(socket.AF_INET6, raw[8:24]), port)
+    return None
+
+
+def _normalise(host: str, port: int) -> Address:
+    address = ip_address(host.partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address), port
+
+
+class RingAddresses:
+    """The listeners of one generation's groups; thread-safe."""
+
+    def __init__(self) -> None:
+        self._known: set[Address] = set()
+        self._lock = threading.Lock()
+
+    def learn(self, value: bytes) -> None:
+        address = published_address(value)
+        if address is not None:
+            with self._lock:
+                self._known.add(address)
+
+    def shut(self) -> int:
+        """Shut down every connected socket of this process that has one of the listeners at either end; returns how many."""
+        with self._lock:
+            known = set(self._known)
+        if not known:
+            return 0
+        return sum(_shut_if_known(int(name), known) for name in os.listdir("/proc/self/fd"))
+
+
+def _shut_if_known(descriptor: int, known: set[Address]) -> bool:
+    try:
+        duplicate = socket.socket(fileno=os.dup(descriptor))
+    except OSError:
+        return False  # closed meanwhile, or no socket
+    with duplicate:
+        try:
+            if duplicate.family not in (socket.AF_INET, socket.AF_INET6):
+                return False
+            if duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                return False
+            ends = (_normalise(*duplicate.getsockname()[:2]), _normalise(*duplicate.getpeername()[:2]))
+            if known.isdisjoint(ends):
+                return False
+            duplicate.shutdown(socket.SHUT_RDWR)
+        except (OSError, ValueError):
+            return False
+    return True

@@ -1,0 +1,247 @@
+"""The ring of one generation: form, abort, close. `torch.distributed`'s default group is always the current ring."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore, PrefixStore, Store
+from torch.distributed import distributed_c10d
+
+from ...errors import RingError
+from ...rendezvous.meeting_client import MeetingClient
+from . import gloo, nccl, undertaker
+from .addresses import RingAddresses
+from .group import BACKEND, ElasticGroup, make_groups_with
+from .guard import Future, Guard
+from .store import RingStore
+
+
+@dataclass(frozen=True)
+class RingOptions:
+    """`address` is what this worker's sockets bind; the limits are in seconds."""
+
+    address: str = "127.0.0.1"
+    cuda: bool = False
+    forming_limit: float = 60.0
+    operation_limit: float = 330.0
+
+
+class Ring:
+    """One generation's communicator. Made by `form`; ended, once, by `close`. `abort` may come from any thread, any time."""
+
+    def __init__(
+        self, generation: int, rank: int, world_size: int, options: RingOptions, meeting: MeetingClient | None
+    ):
+        self.generation = generation
+        self.rank = rank
+        self.world_size = world_size
+        self.guard = Guard(generation)
+        self.meeting = meeting
+        self.refuse_collectives: str | None = None
+        self._options = options
+        self._addresses = RingAddresses()
+        self._groups: list[ElasticGroup] = []
+        self._lock = threading.Lock()
+        self._connecting: gloo.Connecting | None = None
+        self._stores: list[Store] = []
+        self._reductions: list[Future] = []
+        self._cuda_works: list[Any] = []
+        self._cuda_settled = False
+        if meeting is not None:
+            self.guard.on_abort(lambda: meeting.abort(f"generation {generation} was aborted"))
+        self.guard.on_abort(self._shut_sockets)
+
+    def connect(self) -> None:
+        """Start connecting, on a thread of its own."""
+        self._connecting = gloo.Connecting(
+            self._store("ring"), self.rank, self.world_size, self._options.address, self.guard
+        )
+
+    def form(self) -> None:
+        """Wait until connected and make this ring the default group. Raises `RingError` when aborted or impossible."""
+        if self._connecting is None:
+            self.connect()
+        connecting, self._connecting = self._connecting, None
+        assert connecting is not None
+        below = connecting.result()
+        below._set_default_timeout(self._operation_timeout)
+        over_nccl = None
+        if self._options.cuda:
+            over_nccl = nccl.connect(self._stores[0], self.rank, self.world_size, self.guard, self._operation_timeout)
+        group = self._adopt(below, over_nccl, self.rank, self.world_size)
+        _install(group, self._make_subgroup, self._stores[0], self.rank, self.world_size)
+        self.guard.check()
+
+    @property
+    def group(self) -> ElasticGroup:
+        return self._groups[0]
+
+    def start_sum(self, tensor: torch.Tensor) -> Future:
+        """Start a sum of `tensor` over the ring, in place; the future's value is `tensor`. One of this step's reductions."""
+        group, options = self.group, dist.AllreduceOptions()
+        group.check_usable()
+        if tensor.is_cuda:
+            work = group.nccl.allreduce([tensor], options)
+            self._cuda_works.append(work)
+            future: Future = work.get_future().then(lambda done: done.value()[0])
+        else:
+            future = self.guard.watch(group.gloo.allreduce([tensor], options), tensor)
+        self._reductions.append(future)
+        return future
+
+    def begin_step(self) -> None:
+        """Forget the reductions of the step before."""
+        self._reductions, self._cuda_works, self._cuda_settled = [], [], False
+
+    def reductions_succeeded(self) -> bool:
+        """Whether every reduction of this step has ended well, so that this member holds the reduced gradients."""
+        try:
+            for future in self._reductions:
+                if not future.done():
+                    return False
+                future.value()
+            return not self._cuda_works or self._cuda_settled
+        except Exception:
+            return False
+
+    def settle_reductions(self) -> None:
+        """Wait for the CUDA reductions of this step; raises `RingError` if one did not end well."""
+        if self._cuda_works:
+            nccl.settled(self._cuda_works, self.guard, torch.device("cuda", torch.cuda.current_device()))
+            self._cuda_settled = True
+        self.guard.check()
+
+    def sum_for_vote(self, ballot: torch.Tensor) -> None:
+        """Sum `ballot` (CPU) over the ring, in place, past every refusal of collectives. Raises `RingError`."""
+        if self.world_size == 1:
+            self.guard.check()
+            return
+        self.guard.check()
+        self._wait(self.guard.watch(self.group.gloo.allreduce([ballot], dist.AllreduceOptions())))
+
+    def reduce(self, tensor: torch.Tensor, operation: Any = dist.ReduceOp.SUM) -> None:
+        """All-reduce a CPU tensor in place and wait. Raises `RingError`."""
+        options = dist.AllreduceOptions()
+        options.reduceOp = operation
+        self._wait(self.group.start("allreduce", False, [tensor], options).get_future())
+
+    def broadcast(self, tensor: torch.Tensor, source: int) -> None:
+        """Broadcast a CPU tensor from rank `source`, in place, and wait. Raises `RingError`."""
+        options = dist.BroadcastOptions()
+        options.rootRank, options.rootTensor = source, 0
+        self._wait(self.group.start("broadcast", False, [tensor], options).get_future())
+
+    def gather_bytes(self, data: bytes) -> list[bytes]:
+        """Everybody's `data` in rank order. Raises `RingError`."""
+        sizes = torch.zeros(self.world_size, dtype=torch.int64)
+        sizes[self.rank] = len(data)
+        self.reduce(sizes)
+        longest = int(sizes.max())
+        table = torch.zeros((self.world_size, max(longest, 1)), dtype=torch.uint8)
+        if data:
+            table[self.rank, : len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        self.reduce(table)
+        return [bytes(table[rank, : int(sizes[rank])].numpy().tobytes()) for rank in range(self.world_size)]
+
+    def abort(self, reason: str) -> None:
+        """End every wait on this ring at once. From any thread, at any time, more than once."""
+        self.guard.abort(reason)
+
+    def close(self) -> None:
+        """End the ring: its groups become stale, its sockets and threads go. Never raises, never waits."""
+        self.guard.abort("closed")
+        if self._connecting is not None:
+            self._connecting = None
+        below: list[Any] = []
+        with self._lock:
+            groups = list(self._groups)
+        for group in groups:
+            below += group.retire()
+        _uninstall(groups)
+        below += self._stores
+        self._stores.clear()
+        if below:
+            undertaker.bury(below, f"ring-{self.generation}")  # which empties the list: no reference stays here
+        if self.meeting is not None:
+            self.meeting.close()
+
+    @property
+    def _operation_timeout(self) -> timedelta:
+        return timedelta(seconds=self._options.operation_limit)
+
+    def _store(self, prefix: str) -> Store:
+        base: Store
+        if self.meeting is None:
+            base = HashStore()
+        else:
+            base = RingStore(self.meeting, self._addresses.learn, self._options.forming_limit)
+        store = PrefixStore(prefix, base)
+        self._stores += [store, base]
+        return store
+
+    def _shut_sockets(self) -> None:
+        self._addresses.shut()
+
+    def _adopt(self, below: Any, over_nccl: Any, rank: int, size: int) -> ElasticGroup:
+        group = ElasticGroup(self.guard, below, over_nccl, rank, size, lambda: self.refuse_collectives)
+        with self._lock:
+            self._groups.append(group)
+        return group
+
+    def _make_subgroup(self, store: Store, rank: int, size: int) -> ElasticGroup:
+        self.guard.check()
+        below = gloo.connect(store, rank, size, self._options.address, self.guard, self._operation_timeout)
+        over_nccl = None
+        if self._options.cuda:
+            over_nccl = nccl.connect(store, rank, size, self.guard, self._operation_timeout)
+        self._stores.append(store)
+        return self._adopt(below, over_nccl, rank, size)
+
+    def _wait(self, future: Future) -> None:
+        try:
+            future.wait()
+        except RuntimeError as error:  # a future that failed in C++ raises a plain RuntimeError
+            raise RingError(str(error)) from error
+
+
+_stale: weakref.WeakKeyDictionary[ElasticGroup, dict[int, int]] = weakref.WeakKeyDictionary()
+
+
+def _install(
+    group: ElasticGroup,
+    make_subgroup: Callable[[Store, int, int], ElasticGroup],
+    store: Store,
+    rank: int,
+    size: int,
+) -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    hook = sys.excepthook  # torch nests it deeper with each initialisation
+    world = distributed_c10d._world
+    world.group_count = 0  # names of groups must be the same on members of every age
+    make_groups_with(lambda *_: group)
+    try:
+        dist.init_process_group(BACKEND, store=store, rank=rank, world_size=size)
+    finally:
+        sys.excepthook = hook
+        make_groups_with(make_subgroup)
+    for stale, ranks in _stale.items():
+        # Known to torch, so that it passes on the stale group's own error in place of one about an unknown group.
+        world.pg_map[stale] = (BACKEND, store)
+        world.pg_group_ranks[stale] = ranks
+
+
+def _uninstall(groups: list[ElasticGroup]) -> None:
+    make_groups_with(None)
+    if groups and dist.is_initialized() and dist.group.WORLD is groups[0]:
+        for subgroup in groups[1:]:
+            _stale[subgroup] = dict(distributed_c10d._world.pg_group_ranks.get(subgroup, {}))
+        dist.destroy_process_group()

@@ -1,0 +1,68 @@
+"""Threads that wait for what cannot be interrupted, so that nobody else has to.
+
+Dropping the last reference to a gloo group with an operation in flight blocks for the rest of that operation's timeout; a
+constructor that connects to a dead peer blocks as long. Both happen on threads of this module, which end by themselves.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+from typing import Any
+
+_buried: set[threading.Thread] = set()
+_lock = threading.Lock()
+
+
+def start(name: str, target: Any, *arguments: Any) -> threading.Thread:
+    """Run `target` on a daemon thread that counts as stuck until it ends."""
+
+    def body() -> None:
+        try:
+            target(*arguments)
+        finally:
+            with _lock:
+                _buried.discard(threading.current_thread())
+
+    thread = threading.Thread(target=body, name=name, daemon=True)
+    with _lock:
+        _buried.add(thread)
+    thread.start()
+    return thread
+
+
+def bury(holder: list[Any], name: str) -> None:
+    """Drop the references in `holder` (emptied) on a thread, however long that takes."""
+    contents = list(holder)
+    holder.clear()
+    start(f"undertaker-{name}", contents.clear)
+
+
+def stuck() -> int:
+    """How many threads have not ended yet."""
+    with _lock:
+        return len(_buried)
+
+
+_exit_code = 0
+
+
+def leave_with(code: int) -> None:
+    """The exit code to use if the interpreter must be left without waiting (see below)."""
+    global _exit_code
+    _exit_code = code
+
+
+def _leave_stuck_threads_behind() -> None:
+    # A thread that returns from gloo into a finalised interpreter ends the process with SIGABRT: leave before that.
+    if stuck():
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(_exit_code)
+
+
+atexit.register(_leave_stuck_threads_behind)
