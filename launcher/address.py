@@ -27,7 +27,9 @@ def checked_address(text: str) -> str:
     try:
         found = socket.getaddrinfo(text.strip("[]"), 0, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise AddressError(f"--advertise-address {text!r} is no address, and no name that can be resolved: {error}") from None
+        raise AddressError(
+            f"--advertise-address {text!r} is no address, and no name that can be resolved: {error}"
+        ) from None
     for family, kind, protocol, _, sockaddr in found:
         with socket.socket(family, kind, protocol) as probe:
             try:

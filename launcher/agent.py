@@ -17,6 +17,7 @@ from ..rendezvous.meeting import MeetingServer
 from ..rendezvous.messages import JobSpec, Stop, ToAgent, Welcome
 from . import exits
 from .address import address_towards
+from .adopted import reap_adopted
 from .ending import Ending
 from .guarding import Guard
 from .logs import ReporterHandler
@@ -81,11 +82,11 @@ class Agent:
         urls = options.urls
         if options.serves:
             relay.start_all()  # first: they import for longer than the server does
-            self._server = await JobServer.start(address, options.port, options.hang_timeout)
+            self._server = await JobServer.start(address, options)
             self._invite(self._server.url)
             urls = (self._server.url,)
         self._client = Client(urls, options.job, self._hello, self._heard, options.rendezvous_timeout)
-        watching = asyncio.ensure_future(self._watch_connection(self._client))
+        watching = asyncio.ensure_future(self._watch(self._client))
         try:
             await self._client.run()
         finally:
@@ -124,7 +125,9 @@ class Agent:
         environ = dict(self._environ)
         if self._options.nproc > 1 and "OMP_NUM_THREADS" not in environ:
             environ["OMP_NUM_THREADS"] = "1"
-            self._reporter.say("OMP_NUM_THREADS is 1 for each worker, as several share this host: set it to choose otherwise")
+            self._reporter.say(
+                "OMP_NUM_THREADS is 1 for each worker, as several share this host: set it to choose otherwise"
+            )
         return Surroundings(
             command=self._options.command,
             environ=environ,
@@ -166,15 +169,19 @@ class Agent:
         if self._welcomes == 1 and isinstance(message, Welcome) and not self._options.serves:
             self._relay.start_all()
 
-    async def _watch_connection(self, client: Client) -> None:
-        """A server that is lost ends nothing as long as workers live: an intact ring goes on without it."""
+    async def _watch(self, client: Client) -> None:
+        """Looks after what nothing tells. A lost server ends nothing as long as workers live: an intact ring goes on."""
         while True:
             await asyncio.sleep(_WATCH_PERIOD)
             assert self._relay is not None
+            self._relay.tick()
+            reap_adopted(known={self._guard.pid, *(worker.pid for worker in self._relay.slots)})
             lost = self._welcomes > 0 and not client.connected
             if not lost or client.disconnected_since is None:
                 continue
-            self._reporter.say_once("the rendezvous server is lost: the workers go on without it, and the agent looks for it")
+            self._reporter.say_once(
+                "the rendezvous server is lost: the workers go on without it, and the agent looks for it"
+            )
             if not self._relay.slots:
                 gone = self._loop.time() - client.disconnected_since
                 if gone > self._options.rendezvous_timeout:

@@ -15,14 +15,17 @@ Without --rendezvous this agent serves the job itself; further agents, on this o
 --rendezvous http://HOST:PORT --job NAME, at any time.
 """
 
-_EPILOG = """\
+_EPILOG = (
+    """\
 examples:
   elastic-launch --min 1 --max 4 train.py --epochs 10
   elastic-launch --rendezvous http://head:29400 --job digits --min 2 --max 8 -m my.training
 
 Every flag has a variable that it overrides: --max-restarts is ELASTIC_MAX_RESTARTS.
 
-""" + exits.TABLE
+"""
+    + exits.TABLE
+)
 
 
 class _Version(argparse.Action):
@@ -67,9 +70,13 @@ def build_parser() -> argparse.ArgumentParser:
     job.add_argument("--job", metavar="NAME", help="name of the job (default: default)")
     job.add_argument("--max-restarts", metavar="N", help="crashes of workers that the whole job survives (default 3)")
     job.add_argument("--min-timeout", metavar="S", help="seconds below --min until the job fails (default 600)")
-    job.add_argument("--hang-timeout", metavar="S", help="seconds without progress until a worker counts as hung (default 300)")
     job.add_argument(
-        "--shutdown-timeout", metavar="S", help="seconds that workers have to end in order before they are killed (default 30)"
+        "--hang-timeout", metavar="S", help="seconds without progress until a worker counts as hung (default 300)"
+    )
+    job.add_argument(
+        "--shutdown-timeout",
+        metavar="S",
+        help="seconds that workers have to end in order before they are killed (default 30)",
     )
     meeting = parser.add_argument_group("where the agents meet")
     meeting.add_argument(
@@ -83,7 +90,9 @@ def build_parser() -> argparse.ArgumentParser:
     meeting.add_argument("--advertise-address", metavar="A", help="this host's address, for everything that listens")
     meeting.add_argument("--network-interface", metavar="I", help="take the address of this interface, such as eth0")
     output = parser.add_argument_group("output")
-    output.add_argument("--log-dir", metavar="DIR", help="also write each worker's output to DIR/JOB/HOST/worker-SLOT-ID/")
+    output.add_argument(
+        "--log-dir", metavar="DIR", help="also write each worker's output to DIR/JOB/HOST/worker-SLOT-ID/"
+    )
     output.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     script = parser.add_argument_group("script")
     script.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name, as in python -m")

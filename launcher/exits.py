@@ -64,6 +64,7 @@ def in_words(code: int) -> str:
 def classify(code: int, record: WorkerRecord, stopped: bool) -> tuple[str, int, str]:
     """`kind`, `code` and `reason` of `Exited`, from the process's code and what was said to and by the worker.
 
+    The reason is empty where the code says it all.
     `stopped`: the agent itself ended it, on purpose and for no fault of the worker's.
     """
     if stopped:
@@ -74,8 +75,8 @@ def classify(code: int, record: WorkerRecord, stopped: bool) -> tuple[str, int, 
         if record.told_done or record.finished or not record.registered:
             return "done", 0, ""
         return "crash", 1, "exited with code 0 in the middle of the job, without having finished its script"
-    if code == REJECTED and record.formed == 0 and record.lineage == 0:
+    if code == REJECTED and record.registered and record.formed == 0 and record.lineage == 0:
         return "rejected", code, "rejected: its model does not fit the job"
     if code == STALE and record.registered:
         return "stale", code, "cannot follow the others from where it is; started afresh"
-    return "crash", code, in_words(code)
+    return "crash", code, ""

@@ -8,9 +8,22 @@ _MACHINE = Path("/proc/vmstat")
 _GROUPS = Path("/sys/fs/cgroup")
 
 
-def count_memory_kills() -> int:
-    """Kills for memory so far, in this machine or container. Only differences mean something."""
-    return sum(_counter(path) for path in _counters())
+class MemoryKills:
+    """Sampled about once a second, it tells whether a process that has just been killed may have been killed for memory."""
+
+    def __init__(self) -> None:
+        self._paths = [path for path in _counters() if path.exists()]
+        self._older = self._newer = self._count()
+
+    def sample(self) -> None:
+        self._older, self._newer = self._newer, self._count()
+
+    def there_was_one(self) -> bool:
+        """Since the sample before the last one, as the kill comes some time before the death is noticed."""
+        return self._count() > self._older
+
+    def _count(self) -> int:
+        return sum(_counter(path) for path in self._paths)
 
 
 def _counters() -> list[Path]:

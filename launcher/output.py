@@ -56,7 +56,7 @@ class LinePrefixer:
 
 
 class OutputThread:
-    """Writes to any number of descriptors, each in order. The thread is a daemon: a stuck terminal cannot hold the agent's end."""
+    """Writes to any number of descriptors, each in order. A stuck terminal cannot hold the agent's end: the thread is a daemon."""
 
     def __init__(self) -> None:
         self._queue: deque[tuple[int, bytes | None]] = deque()
@@ -117,14 +117,21 @@ class OutputThread:
             if descriptor not in self._broken:
                 try:
                     _write_all(descriptor, data)
-                except OSError:
-                    self._broken.add(descriptor)  # nobody reads it any more: training goes on without
+                except OSError as error:
+                    self._lose(descriptor, error)
             with self._changed:
                 self._waiting -= len(data)
                 waking = self._pausing if self._waiting < ROOM else []
                 self._pausing = [] if waking else self._pausing
             for call in waking:
                 call()
+
+    def _lose(self, descriptor: int, error: OSError) -> None:
+        """A full disk, or nobody reads it any more: training goes on without."""
+        self._broken.add(descriptor)
+        if descriptor != 2:
+            text = f"elastic-launch: output to descriptor {descriptor} is lost from here on: {error.strerror}\n"
+            self.write(2, text.encode())
 
     def _take(self) -> tuple[int, bytes | None]:
         """The next writes to one descriptor, joined."""

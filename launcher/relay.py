@@ -31,7 +31,7 @@ from ..rendezvous.messages import (
 )
 from . import exits
 from .ending import Ending
-from .memory_kills import count_memory_kills
+from .memory_kills import MemoryKills
 from .options import Options
 from .reporter import Reporter
 from .slots import Slots
@@ -81,7 +81,7 @@ class Relay:
         self._unanswered: dict[int, Exited] = {}  # by slot
         self._restarts: dict[int, asyncio.TimerHandle] = {}
         self._rejected: set[int] = set()
-        self._memory_kills = count_memory_kills()
+        self._memory_kills = MemoryKills()
 
     def hello(self, agent: str, host: str, spec: JobSpec | None) -> Hello:
         return Hello(agent, host, self._meeting.address, spec, self.slots.claims(), self._announced)
@@ -99,6 +99,10 @@ class Relay:
                 self._send(Leaving(worker.record.worker))
             self._drain(worker)
         self._end_if_drained()
+
+    def tick(self) -> None:
+        """To be called about once a second."""
+        self._memory_kills.sample()
 
     def close(self) -> None:
         """No worker is started from here on."""
@@ -132,6 +136,8 @@ class Relay:
         if isinstance(message, Drain):
             self._drain(worker)
             return
+        if isinstance(message, Released) and not worker.record.leaving:
+            worker.send(Drain(worker.record.worker))  # nobody leaves unasked
         worker.send(message)
         if isinstance(message, Evicted):
             self._reporter.say(f"{_name(worker)} was evicted: {message.reason}")
@@ -147,11 +153,13 @@ class Relay:
             self._send(exited)
 
     def _announce(self, message: Announce) -> None:
+        is_news = message.generation > self._announced
         self._announced = max(self._announced, message.generation)
         ours = [(place, worker) for place in message.places if (worker := self.slots.find(place.worker)) is not None]
         if any(place.rank == 0 for place, _ in ours):
             self._meeting.open(self._job, message.generation, message.secret)
-            self._reporter.say(f"generation {message.generation}: {_workers(message.world_size)} {_cause(message)}")
+            if is_news:
+                self._reporter.say(f"generation {message.generation}: {_workers(message.world_size)}{_cause(message)}")
         # The last formed generation's ring may still be stepping, until an agreed boundary.
         self._meeting.forget(before=message.formed)
         for place, worker in ours:
@@ -185,24 +193,21 @@ class Relay:
         kind, code, reason = exits.classify(code, record, worker.stopped)
         if kind == "crash" and worker.fault:
             reason = worker.fault
-        elif kind == "crash" and code == 128 + signal.SIGKILL and self._was_killed_for_memory():
-            reason = f"{reason}, by the kernel: out of memory"
+        elif kind == "crash" and code == 128 + signal.SIGKILL and self._memory_kills.there_was_one():
+            reason = "the kernel killed it for memory"
         tail = worker.tail() if kind in ("crash", "rejected") else ""
         exited = Exited(record.worker, code, kind, worker.step(), reason, tail, record.local_rank)
         self._unanswered[record.local_rank] = exited
         self._send(exited)
         if kind in ("crash", "rejected") and not self.is_over:
-            self._reporter.say(f"{_name(worker)} has ended{_in_step(exited.step)}: {reason}")
+            words = f"{exits.in_words(code)}, {reason}" if reason else exits.in_words(code)
+            self._reporter.say(f"{_name(worker)} has ended{_in_step(exited.step)}: {words}")
         if kind == "rejected":
             self._rejected.add(record.local_rank)
         self._end_if_drained()
         if len(self._rejected) == self._slot_count and not self._serves:
             # After the server's own word, if this fails the whole job.
             self._loop.call_later(_SERVER_FIRST, self._end, Ending.rejected(self._job, exited))
-
-    def _was_killed_for_memory(self) -> bool:
-        before, self._memory_kills = self._memory_kills, count_memory_kills()
-        return self._memory_kills > before
 
     def _end_if_drained(self) -> None:
         if self.draining and not self.slots:
@@ -258,4 +263,4 @@ def _workers(count: int) -> str:
 
 
 def _cause(message: Announce) -> str:
-    return f"({message.reason or message.cause})" if message.reason or message.cause else ""
+    return f" ({message.reason or message.cause})" if message.reason or message.cause else ""

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ..errors import ElasticError, RendezvousError
+from .options import Options
 
 if TYPE_CHECKING:
     from ..rendezvous.server import Server
@@ -25,15 +26,17 @@ class JobServer:
         self.url = server.url
 
     @classmethod
-    async def start(cls, address: str, port: int, hang_timeout: float) -> JobServer:
+    async def start(cls, address: str, options: Options) -> JobServer:
+        """PortError if it cannot listen there."""
         # FastAPI is imported by the agents that serve only.
         from ..rendezvous.members import Timing
         from ..rendezvous.server import Server
 
+        timing = Timing(hang_timeout=options.hang_timeout, stop=options.shutdown_timeout)
         try:
-            return cls(await Server.start(address, port, timing=Timing(hang_timeout=hang_timeout)))
+            return cls(await Server.start(address, options.port, timing=timing))
         except RendezvousError as error:
-            raise PortError(f"--port {port}: {error}") from error
+            raise PortError(f"--port {options.port}: {error}") from error
 
     async def wait_until_all_have_left(self, limit: float) -> bool:
         """Other agents are told how the job has ended before their server goes. False if that took more than `limit` seconds."""

@@ -51,7 +51,7 @@ class Surroundings:
 class WorkerProcess:
     """A running worker, from `__init__` until it has called `on_end` with the exit code (128 + n for signal n), once.
 
-    It is the leader of a session and a process group of its own. It gets SIGKILL if the agent dies, and the guard kills its group.
+    It is the leader of a session and a process group of its own. If the agent dies it gets SIGKILL, and the guard kills its group.
     """
 
     def __init__(
@@ -88,7 +88,9 @@ class WorkerProcess:
         self.pid = self._process.pid
         surroundings.guard.add(self.pid)
         self._page = ProgressPage(page)
-        self._control = ControlLine(ours, lambda message: on_message(self, message), lambda what: on_nonsense(self, what))
+        self._control = ControlLine(
+            ours, lambda message: on_message(self, message), lambda what: on_nonsense(self, what)
+        )
         self._stdout = WorkerOutput(stdout, 1, surroundings.output, self._label, logs and logs / "stdout.log")
         self._stderr = WorkerOutput(stderr, 2, surroundings.output, self._label, logs and logs / "stderr.log")
         self._pidfd = os.pidfd_open(self.pid)

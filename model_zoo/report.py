@@ -14,6 +14,7 @@ from rich.status import Status
 from elastic_launch import Change, Job
 
 SECONDS_BETWEEN_LINES = 1.0
+SECONDS_BETWEEN_RENEWALS = 0.25  # of the line on a terminal
 
 
 class Report:
@@ -23,18 +24,19 @@ class Report:
         self._job = job
         self._epochs = epochs
         self._console = Console(highlight=False, soft_wrap=True)
+        self._interval = SECONDS_BETWEEN_RENEWALS if self._console.is_terminal else SECONDS_BETWEEN_LINES
         self._line: Status | None = None
         self._last_time = time.monotonic()
         self._last_samples: int | None = None
         job.on_change(self._changed)
 
     def step(self) -> None:
-        """Renew the progress line, at most once in `SECONDS_BETWEEN_LINES`."""
+        """Renew the progress line if it is time to."""
         job, now = self._job, time.monotonic()
         if self._last_samples is None:
             self._last_time, self._last_samples = now, job.samples
         elapsed = now - self._last_time
-        if elapsed < SECONDS_BETWEEN_LINES:
+        if elapsed < self._interval:
             return
         rate = (job.samples - self._last_samples) / elapsed
         self._last_time, self._last_samples = now, job.samples
@@ -58,9 +60,10 @@ class Report:
             if change.rank == 0:
                 self._say(f"{_workers(change.world_size)} at step {change.step}", style="bold")
             return
+        counts = f"{_workers(change.world_size)} instead of {change.previous_world_size}"
         self._say(
-            f"{change.cause}: {change.reason or 'no reason given'}; {_workers(change.world_size)} instead of "
-            f"{change.previous_world_size} go on behind step {change.step} after a pause of {change.pause_seconds:.2f} s",
+            f"{change.cause}: {change.reason or 'no reason given'}; {counts} go on behind step {change.step} "
+            f"after a pause of {change.pause_seconds:.2f} s",
             style="bold yellow",
         )
 

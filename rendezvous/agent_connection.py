@@ -57,19 +57,18 @@ class AgentConnection:
     async def serve(self) -> None:
         await self._websocket.accept()
         self._jobs.connections.add(self)
-        tasks = [asyncio.ensure_future(part) for part in (self._receive_all(), self._send_all(), self._ended.wait())]
+        receiving, sending = asyncio.ensure_future(self._receive_all()), asyncio.ensure_future(self._send_all())
+        ended = asyncio.ensure_future(self._ended.wait())
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                if task.done() and task.exception() is not None:
-                    logger.error("connection of agent %s failed", self._agent, exc_info=task.exception())
+            # Not on sending: what a dead agent has said last is still to be read.
+            await asyncio.wait([receiving, ended], return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._jobs.connections.discard(self)
-            for task in tasks:
+            for task in (receiving, sending, ended):
                 task.cancel()
             if self._job is not None:
                 await self._job.closed(self._agent, self)
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(receiving, sending, ended, return_exceptions=True)
         await self._say_farewell()
 
     async def _receive_all(self) -> None:
@@ -85,6 +84,8 @@ class AgentConnection:
             self._refuse(f"no Hello within {HELLO_WITHIN:.0f} s")
         except WebSocketDisconnect:
             pass
+        except Exception:
+            logger.exception("connection of agent %s of job %s failed", self._agent or "?", self._job_name[:80])
 
     async def _next_message(self) -> ToServer:
         received = await self._websocket.receive()
@@ -119,12 +120,14 @@ class AgentConnection:
         self._end(_POLICY, reason)
 
     async def _send_all(self) -> None:
-        while True:
-            message = await self._outgoing.get()
-            try:
-                await self._websocket.send_text(encode(message).decode())
-            except (WebSocketDisconnect, RuntimeError, OSError):
-                return
+        try:
+            while True:
+                await self._websocket.send_text(encode(await self._outgoing.get()).decode())
+        except (WebSocketDisconnect, RuntimeError, OSError):
+            pass  # the end of receiving follows
+        except Exception:
+            logger.exception("connection of agent %s of job %s failed", self._agent, self._job_name[:80])
+            self.end("internal error of the rendezvous server")
 
     async def _say_farewell(self) -> None:
         """What is still to be said, for an agent that reads it; the others are left to TCP's own time limit."""
@@ -134,7 +137,12 @@ class AgentConnection:
     async def _send_the_rest(self) -> None:
         while not self._outgoing.empty():
             await self._websocket.send_text(encode(self._outgoing.get_nowait()).decode())
-        await self._websocket.close(self._close_code, self._close_reason[:100])
+        await self._websocket.close(self._close_code, _cut(self._close_reason))
+
+
+def _cut(reason: str) -> str:
+    """At most the 123 bytes that a close frame has room for."""
+    return reason.encode()[:120].decode(errors="ignore")
 
 
 def checked(spec: JobSpec) -> JobSpec:

@@ -89,7 +89,7 @@ class Books:
         known = (self.roster.dead.get(nonce) or self.roster.workers.get(nonce) for nonce in everyone[:3])
         told = [
             worker.fate if worker is not None and worker.fate else f"{self.name(nonce)} was lost"
-            for nonce, worker in zip(everyone, known)
+            for nonce, worker in zip(everyone, known, strict=False)
         ]
         more = f" and {len(everyone) - 3} more" if len(everyone) > 3 else ""
         return "; ".join(dict.fromkeys(told)) + more

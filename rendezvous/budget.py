@@ -14,7 +14,7 @@ Slot = tuple[str, int]  # agent, local rank
 
 @dataclass(frozen=True)
 class Verdict:
-    """`failure` in words if the crash fails the job, otherwise the `delay` in seconds before the slot is filled again."""
+    """`failure` says in words why the crash fails the job; otherwise the slot is filled again after `delay` seconds."""
 
     delay: float = 0.0
     failure: str = ""

@@ -40,17 +40,16 @@ def change(books: Books, generation: Generation) -> Cut | LetGo | None:
         return None  # some have finished or are suspected: there is no common boundary to be had
     staying = [worker for worker in members if not worker.leaving]
     leaving = [worker for worker in members if worker.leaving]
-    joiners = [
-        worker
-        for worker in roster.ready()
-        if worker not in members and not books.wait_until(worker.not_before)
-    ]
+    joiners = [worker for worker in roster.ready() if worker not in members and not books.wait_until(worker.not_before)]
     if leaving and not staying:
         if joiners:  # they take the state first, in one ring with somebody who has it
             kept = max(1, limit - len(joiners))
             taken = joiners[: max(1, limit - kept)]
             return Cut(
-                _nonces(leaving[:kept] + taken), "joined", _changes(books, taken, leaving[kept:]), _nonces(leaving[kept:])
+                _nonces(leaving[:kept] + taken),
+                "joined",
+                _changes(books, taken, leaving[kept:]),
+                _nonces(leaving[kept:]),
             )
         return None if _takers(books) else LetGo(_nonces(leaving))
     taken = joiners[: max(0, limit - len(staying))]

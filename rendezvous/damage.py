@@ -88,7 +88,8 @@ def _overdue(books: Books, generation: Generation) -> Damage | None:
     if since is None or books.wait_until(since + books.timing.forming):
         return None
     silent = [nonce for nonce in generation.members if nonce not in generation.formed_by]
-    reason = f"generation {generation.number} has not formed in {books.timing.forming:g} s: no word of {books.names(silent)}"
+    limit = f"{books.timing.forming:g} s"
+    reason = f"generation {generation.number} has not formed in {limit}: no word of {books.names(silent)}"
     if generation.formed_by:
         for nonce in silent:
             if (worker := books.roster.workers.get(nonce)) is not None and worker.phase == "member":
@@ -100,8 +101,8 @@ def unreachable(generation: Generation, strikes: Mapping[str, int]) -> list[str]
     """Members to evict because others waited for them in vain, twice running (`strikes` of at least 2).
 
     A report that names a member which had itself reported before says nothing: that one may have given up first.
-    Whoever has said nothing at all goes first, then whoever is awaited by most, then the highest rank; each time only as
-    long as somebody who stays waits for it. So of two that cannot reach each other one stays.
+    Whoever has said nothing at all goes first, then whoever is awaited by most, then the highest rank; each time only
+    as long as somebody who stays waits for it. So of two that cannot reach each other one stays.
     """
     spoke: set[str] = set()
     edges: set[tuple[str, str]] = set()

@@ -1,7 +1,7 @@
 """What follows from the books: called after every event, it brings the job one step nearer to where it should be.
 
-Nothing is remembered of how a situation arose; every decision looks at what is the case. So whatever order the events come
-in, the same books lead to the same decision.
+Nothing is remembered of how a situation arose; every decision looks at what is the case. So whatever order the events
+come in, the same books lead to the same decision.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from .books import Books, Cut
 from .cutting import LetGo, change, survivors
 from .damage import Damage, damage, unreachable, watched
-from .members import FormedGeneration, Generation, Worker
+from .members import FormedGeneration, Generation
 from .messages import Failed
+from .starting import find_checkpoint, start, state_lost
 
-BELOW_MIN = 75  # exit codes of the job
-STATE_LOST = 76
+BELOW_MIN = 75  # the job's exit code
 
 
 def decide(books: Books) -> None:
@@ -92,23 +92,21 @@ def _take_one(books: Books) -> bool:
     if generation is not None and broken is not None:
         if _replace(books, generation, broken):
             return True
-    elif generation is not None and generation.state == "forming":
-        if len(generation.formed_by) == len(generation.members):
-            books.persist(generation)
-            return False
+    elif generation is not None and generation.state == "forming" and generation.is_complete:
+        books.persist(generation)
+        return False
     if books.roster.able_holders():
         books.lost_since, books.asked_for_checkpoints = None, False
     if books.roster.formed is None:
-        if books.current is None and _start(books):
+        if books.current is None and start(books):
             return True
     elif not books.roster.able_holders():
-        if _find_checkpoint(books):
+        if find_checkpoint(books):
             return True
     elif generation is None or generation.fresh:
         return _take_back(books)
-    elif generation.state == "formed" and broken is None:
-        if _change(books, generation):
-            return True
+    elif generation.state == "formed" and broken is None and _change(books, generation):
+        return True
     _judge_minimum(books)
     return False
 
@@ -123,7 +121,7 @@ def _succeeded(books: Books) -> bool:
             if worker.phase != "finished" and not worker.released and not roster.agent_of(worker).absent
         ]
         return bool(roster.finished() or books.ended) and not others and not books.pending_restart()
-    if not roster.finished():
+    if not any(worker.lineage > 0 for worker in roster.finished()):
         return False
     for nonce in roster.formed.members:
         worker = roster.workers.get(nonce)
@@ -223,81 +221,6 @@ def _change(books: Books, generation: Generation) -> bool:
     return True
 
 
-def _gathered(books: Books, ready: list[Worker]) -> bool:
-    """Whether a generation of fresh workers should be cut: `min` are there, and the others had time to come."""
-    if len(ready) < books.spec.min:
-        books.reached_at = None
-        return False
-    if books.reached_at is None:
-        books.reached_at = books.now
-    if len(ready) >= books.spec.max:
-        return True
-    coming = books.roster.coming(books.clock, books.timing)
-    for worker in coming:
-        if worker.phase == "evicted":
-            books.wait_until(worker.evicted_at + books.timing.recall)
-    if coming or books.pending_restart():
-        return not books.wait_until(books.reached_at + books.timing.start_window)
-    return not books.wait_until(max(worker.ready_at for worker in ready) + books.timing.gather)
-
-
-def _start(books: Books) -> bool:
-    """The very first generation."""
-    ready = [worker for worker in books.roster.ready() if not books.wait_until(worker.not_before)]
-    if not _gathered(books, ready):
-        return False
-    members = tuple(worker.nonce for worker in ready[: books.spec.max])
-    who = "the first worker is" if len(members) == 1 else f"the first {len(members)} workers are"
-    books.announce(Cut(members, "start", f"{who} ready", fresh=True))
-    return True
-
-
-def _find_checkpoint(books: Books) -> bool:
-    """Nobody who is here holds the state. Once no holder can be hoped for, restore the last-resort checkpoint, or fail."""
-    roster, timing = books.roster, books.timing
-    assert roster.formed is not None
-    if books.lost_since is None:
-        books.lost_since = books.now
-    absent = False
-    for nonce in roster.formed.members:
-        presence = roster.presence(nonce, books.clock)
-        worker = roster.workers.get(nonce)
-        if presence == "suspected" or (presence == "here" and worker is not None and roster.is_holder(worker)):
-            return False
-        absent = absent or (presence == "absent" and not (worker is not None and worker.released))
-    if absent and books.wait_until(books.lost_since + timing.restore_grace):
-        return False
-    if books.current is not None and books.current.fresh:
-        return False
-    ready = roster.ready()
-    if not books.asked_for_checkpoints:
-        books.asked_for_checkpoints = True
-        for worker in ready:
-            books.evict(worker, "every holder of the state is gone: looking for a checkpoint")
-        return True
-    ready = [worker for worker in ready if not books.wait_until(worker.not_before)]
-    step = max((worker.checkpoint for worker in ready), default=0)
-    if step > 0:
-        if not _gathered(books, ready):
-            return False
-        ready.sort(key=lambda worker: worker.checkpoint != step)
-        members = tuple(worker.nonce for worker in ready[: books.spec.max])
-        reason = f"every holder of the state is gone: the checkpoint of step {step} is restored"
-        books.announce(Cut(members, "restored", reason, fresh=True))
-        return True
-    if ready and not absent and not roster.coming(books.clock, timing) and not books.pending_restart():
-        if not books.wait_until(max(books.lost_since, max(worker.ready_at for worker in ready)) + timing.lost_grace):
-            books.fail(_state_lost(books))
-    return False
-
-
-def _state_lost(books: Books) -> Failed:
-    reason = "every holder of the state is gone, and no worker can read a checkpoint"
-    if books.holder_crash is not None:
-        return Failed(books.holder_crash.code, f"{books.holder_crash.reason}; {reason}", books.holder_crash.tail)
-    return Failed(STATE_LOST, reason)
-
-
 def _judge_minimum(books: Books) -> None:
     """Fewer than `min` for too long ends the job."""
     roster = books.roster
@@ -311,9 +234,10 @@ def _judge_minimum(books: Books) -> None:
     if books.wait_until(books.below_since + books.spec.min_timeout):
         return
     if lost:
-        books.fail(_state_lost(books))
+        books.fail(state_lost(books))
         return
-    reason = f"fewer than {books.spec.min} workers for {books.spec.min_timeout:g} s (--min, --min-timeout): {count} were ready"
+    limit = f"{books.spec.min_timeout:g} s"
+    reason = f"fewer than {books.spec.min} workers for {limit} (--min, --min-timeout): {count} were ready"
     silent = [worker for worker in roster.workers.values() if worker.phase == "preparing" and not worker.registered]
     if silent:
         who = "1 process runs but has" if len(silent) == 1 else f"{len(silent)} processes run but have"

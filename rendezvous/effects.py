@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 from .messages import ToAgent
 
@@ -20,8 +20,8 @@ class Tell:
 class Persist:
     """Make `generation` durable as the last formed one, if the last one is still `previous` (0 for none).
 
-    `members` are worker nonces in rank order. Answer with `persisted` or `persist_refused`; when the outcome is unknown,
-    find it out first. At most one is under way at a time.
+    `members` are worker nonces in rank order. Answer with `persisted` or `persist_refused`; when the outcome is
+    unknown, find it out first. At most one is under way at a time.
     """
 
     generation: int
@@ -52,4 +52,4 @@ class Event:
     fields: dict[str, Any] = field(default_factory=dict)
 
 
-Effect = Union[Tell, Persist, PersistDone, Finish, Event]
+Effect = Tell | Persist | PersistDone | Finish | Event

@@ -1,33 +1,29 @@
-"""What the messages of agents and workers do to the books. Nothing is decided here."""
+"""What the messages of agents do to the books. Nothing is decided here."""
 
 from __future__ import annotations
 
 from .books import Books
 from .budget import by_own_fault, exit_in_words
-from .members import Agent, Generation, Worker
+from .members import Agent, Worker
 from .messages import (
-    Broken,
     Done,
     Drain,
     Exited,
     Failed,
     Finished,
-    Formed,
     Hello,
-    Leaving,
     Ready,
     Refused,
-    Registered,
     Release,
     Released,
     Restart,
-    Stalled,
     Started,
     Stop,
     ToServer,
     Welcome,
     WorkerClaim,
 )
+from .reports import broken, finished, formed, hear_worker, leave, ready
 
 
 def hear(books: Books, name: str, message: ToServer) -> None:
@@ -53,7 +49,7 @@ def hear(books: Books, name: str, message: ToServer) -> None:
     elif hasattr(message, "worker"):
         worker = books.roster.workers.get(message.worker)
         if worker is not None and worker.agent == name:
-            _of_worker(books, agent, worker, message)
+            hear_worker(books, agent, worker, message)
 
 
 def stop(books: Books, failure: Failed) -> None:
@@ -68,33 +64,9 @@ def stop(books: Books, failure: Failed) -> None:
             books.release(worker, last_holder=worker in holders)
 
 
-def leave(books: Books, worker: Worker) -> None:
-    """The worker is to leave by plan."""
-    if not worker.leaving:
-        worker.leaving = True
-        books.note("leaving", f"{books.name(worker.nonce)} is to leave", worker=worker.nonce)
-
-
 def drain(books: Books, worker: Worker) -> None:
     leave(books, worker)
     books.tell(worker.agent, Drain(worker.nonce))
-
-
-def _of_worker(books: Books, agent: Agent, worker: Worker, message: ToServer) -> None:
-    if isinstance(message, Registered):
-        worker.registered = True
-    elif isinstance(message, Ready):
-        _ready(books, agent, worker, message.lineage, message.checkpoint)
-    elif isinstance(message, Formed):
-        _formed(books, worker, message.generation, message.step)
-    elif isinstance(message, Broken):
-        _broken(books, worker, message.generation, message.reason, message.awaited)
-    elif isinstance(message, Stalled):
-        _stalled(books, worker, message.generation)
-    elif isinstance(message, Finished):
-        _finished(books, worker)
-    elif isinstance(message, Leaving):
-        leave(books, worker)
 
 
 # --- agents ----------------------------------------------------------------------------------------------------------
@@ -108,6 +80,7 @@ def _hello(books: Books, name: str, hello: Hello) -> None:
     if refusal:
         books.tell(name, Refused(refusal))
         books.note("refused", f"{hello.host} was refused: {refusal}", agent=name)
+        agent.connected = False
         if fresh:
             del books.roster.agents[name]
         return
@@ -140,7 +113,7 @@ def _refusal(books: Books, name: str, hello: Hello) -> str:
         return f"the job runs with {books.spec}, this agent was started with {hello.spec}"
     newest = max((claim.lineage for claim in hello.workers), default=0)
     if newest > books.formed_number and not books.over:
-        return f"this server knows nothing of generation {newest} of the job: it was started anew without the job's store"
+        return f"this server knows nothing of generation {newest} of the job: it was started anew without its store"
     return ""
 
 
@@ -170,11 +143,11 @@ def _claim(books: Books, agent: Agent, claim: WorkerClaim) -> None:
     elif books.stopping is not None:
         books.release(worker, last_holder=0 < claim.lineage == books.formed_number)
     elif claim.phase == "finished":
-        worker.registered = True
-        _finished(books, worker)
+        worker.registered, worker.lineage = True, max(worker.lineage, claim.lineage)
+        finished(books, worker)
     elif claim.phase == "ready":
         worker.registered = True
-        _ready(books, agent, worker, claim.lineage, claim.checkpoint)
+        ready(books, agent, worker, claim.lineage, claim.checkpoint)
     elif claim.phase == "member":
         worker.registered = True
         _claim_member(books, agent, worker, claim, known is None)
@@ -192,11 +165,11 @@ def _claim_member(books: Books, agent: Agent, worker: Worker, claim: WorkerClaim
         return
     worker.fate = ""
     if claim.formed == generation.number:
-        _formed(books, worker, generation.number, 0)
+        formed(books, worker, generation.number, 0)
     if generation.state == "formed" and claim.lineage < generation.number and worker.nonce in generation.members:
         books.tell(agent.name, Release(generation.number, generation.parked))
     if claim.broken:
-        _broken(books, worker, claim.broken, "", [])
+        broken(books, worker, claim.broken)
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
@@ -237,6 +210,8 @@ def _exited(books: Books, agent: Agent, message: Exited) -> None:
         return
     if message.kind == "crash":
         _crashed(books, worker, message, words)
+    elif message.kind == "stale":
+        _refill(books, worker, 0.0)
     elif message.kind == "rejected":
         books.note("rejected", words, worker=worker.nonce, tail=message.tail)
         if books.roster.formed is None and not books.roster.workers and not books.pending_restart():
@@ -252,73 +227,11 @@ def _crashed(books: Books, worker: Worker, message: Exited, words: str) -> None:
         return
     if by_own_fault(message.code) and books.roster.is_holder(worker):
         books.holder_crash = Failed(message.code, words, message.tail)
+    _refill(books, worker, verdict.delay)
+
+
+def _refill(books: Books, worker: Worker, delay: float) -> None:
+    """Have the slot of a worker that is gone filled again."""
     if worker.local_rank >= 0:
-        books.restarts[slot] = books.now + verdict.delay
-        books.tell(worker.agent, Restart(worker.local_rank, verdict.delay))
-
-
-# --- workers ---------------------------------------------------------------------------------------------------------
-
-
-def _ready(books: Books, agent: Agent, worker: Worker, lineage: int, checkpoint: int) -> None:
-    worker.registered = True
-    if worker.released:
-        books.tell(agent.name, Released(worker.nonce, worker.last_holder))
-        return
-    generation = books.current
-    if worker.phase == "finished":
-        return
-    if worker.phase == "member" and generation is not None and worker.nonce in generation.everyone:
-        if generation.state == "forming" and worker.nonce not in generation.formed_by:
-            books.repeat_announcement(agent)  # said before it heard of the generation
-            return
-    if worker.phase != "ready":
-        worker.ready_at = books.now
-        books.note("ready", f"{books.name(worker.nonce)} is ready", worker=worker.nonce, lineage=lineage)
-    worker.phase, worker.lineage, worker.checkpoint, worker.fate = "ready", lineage, checkpoint, ""
-
-
-def _formed(books: Books, worker: Worker, number: int, step: int) -> None:
-    generation = books.current
-    if generation is None or number != generation.number or generation.state != "forming":
-        return
-    if worker.nonce in generation.members and worker.phase == "member":
-        generation.formed_by[worker.nonce] = step
-        if generation.first_formed_at is None:
-            generation.first_formed_at = books.now
-
-
-def _about_current(books: Books, worker: Worker, number: int) -> Generation | None:
-    """The current generation, if the report speaks of its ring, or of the one that a planned change has yet to leave."""
-    generation = books.current
-    if generation is None or worker.phase != "member" or worker.nonce not in generation.everyone:
-        return None
-    leaving_old = generation.state == "forming" and not generation.abort and number == generation.previous > 0
-    return generation if number == generation.number or leaving_old else None
-
-
-def _broken(books: Books, worker: Worker, number: int, reason: str, awaited: list[int]) -> None:
-    generation = _about_current(books, worker, number)
-    if generation is None:
-        return
-    if generation.broken_at is None:
-        generation.broken_at = books.now
-    members = generation.members if number == generation.number else ()
-    nonces = tuple(members[rank] for rank in awaited if 0 <= rank < len(members) and members[rank] != worker.nonce)
-    generation.broken[worker.nonce] = generation.broken.get(worker.nonce, ()) + nonces
-    text = f"{books.name(worker.nonce)} reports the ring of generation {number} as broken"
-    books.note("broken", f"{text}: {reason}" if reason else text, worker=worker.nonce, generation=number, awaited=awaited)
-
-
-def _stalled(books: Books, worker: Worker, number: int) -> None:
-    generation = _about_current(books, worker, number)
-    if generation is not None and worker.nonce not in generation.stalled:
-        generation.stalled[worker.nonce] = books.now
-        text = f"{books.name(worker.nonce)} waits for its peers for too long"
-        books.note("stalled", text, worker=worker.nonce, generation=number)
-
-
-def _finished(books: Books, worker: Worker) -> None:
-    if worker.phase != "finished" and not worker.released:
-        worker.phase = "finished"
-        books.note("finished", f"{books.name(worker.nonce)} has finished", worker=worker.nonce)
+        books.restarts[worker.agent, worker.local_rank] = books.now + delay
+        books.tell(worker.agent, Restart(worker.local_rank, delay))

@@ -61,6 +61,8 @@ class Job:
         self._records = JobRecords(store, name)
         self._clock = clock
         self._inbox: asyncio.Queue[Act] = asyncio.Queue(INBOX)
+        self.deserted = asyncio.Event()
+        """Set while no agent is connected."""
         self._attached: set[Connection] = set()
         self._connections: dict[str, Connection] = {}
         self._is_abandoned = False
@@ -77,10 +79,6 @@ class Job:
         for connection in self._attached:
             connection.end(reason)
 
-    @property
-    def is_deserted(self) -> bool:
-        return not self._attached and self._inbox.empty()
-
     def snapshot(self) -> dict[str, Any]:
         """What the job looks like, as plain JSON."""
         if self._membership is None:
@@ -92,10 +90,13 @@ class Job:
             connection.end("the job has ended here")
             return
         self._attached.add(connection)
+        self.deserted.clear()
         await self._inbox.put(partial(self._said, agent, connection, message))
 
     async def closed(self, agent: str, connection: Connection) -> None:
         self._attached.discard(connection)
+        if not self._attached:
+            self.deserted.set()
         if not self._is_abandoned:
             await self._inbox.put(partial(self._closed, agent, connection))
 

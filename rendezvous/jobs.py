@@ -73,6 +73,6 @@ class Jobs:
             await asyncio.sleep(_GLANCE)
             now = self.clock.now()
             for name, job in [*self._jobs.items()]:
-                if job.ended_at is not None and job.is_deserted and now >= job.ended_at + KEEP:
+                if job.ended_at is not None and job.deserted.is_set() and now >= job.ended_at + KEEP:
                     logger.info("job %s is forgotten", name)
                     self._tasks[name].cancel()

@@ -8,9 +8,11 @@ whatever else the agent does, forming does not wait for it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import socket
 import threading
+from collections.abc import Callable
 
 import msgspec
 
@@ -35,7 +37,10 @@ HOLD = 10.0  # seconds that a member may be ahead of its meeting point's agent, 
 
 
 class MeetingServer:
-    """Serves the meeting points of an agent on one port of `host`. Its methods may be called from any thread."""
+    """Serves the meeting points of an agent on one port of `host`.
+
+    Its methods may be called from any thread; after `close` they do nothing.
+    """
 
     def __init__(self, host: str) -> None:
         """Binds and starts to listen. OSError if `host` is not an address of this machine."""
@@ -52,17 +57,20 @@ class MeetingServer:
 
     def open(self, job: str, generation: int, secret: str) -> None:
         """Members of `generation` that know `secret` may meet here, including those that have come too early."""
-        self._loop.call_soon_threadsafe(self._open, job, generation, secret)
+        self._soon(lambda: self._open(job, generation, secret))
 
     def forget(self, before: int) -> None:
         """Drops every generation below `before`, with its keys and connections."""
-        self._loop.call_soon_threadsafe(self._forget, before)
+        self._soon(lambda: self._forget(before))
 
     def close(self) -> None:
-        """Ends the thread, the port and all connections. May be called again."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._closing.set)
-            self._thread.join(5)
+        """Ends the thread, the port and all connections."""
+        self._soon(self._closing.set)
+        self._thread.join(5)
+
+    def _soon(self, action: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(action)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

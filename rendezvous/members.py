@@ -57,8 +57,9 @@ class Agent:
 class Worker:
     """One training process.
 
-    `phase` is "preparing", "ready" (waits to be a member), "member" (of the newest announced generation, or leaving with
-    it), "evicted" (was told to drop its ring, and will say `Ready`) or "finished". `released`: it may go, or has gone.
+    `phase` is "preparing", "ready" (waits to be a member), "member" (of the newest announced generation, or leaving
+    with it), "evicted" (was told to drop its ring, and will say `Ready`) or "finished". `released`: it may go, or has
+    gone.
     """
 
     nonce: str
@@ -109,6 +110,11 @@ class Generation:
     broken_at: float | None = None
     judged: bool = False  # its reports of awaited members have been counted
     stalled: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every member has reported it as formed."""
+        return len(self.formed_by) == len(self.members)
 
     @property
     def everyone(self) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """The membership state machine: events in, effects out. No sockets, no clocks, no threads.
 
-Hearing what was said changes the books (`hearing.py`); deciding looks at the books alone (`deciding.py`, with `damage.py`
-and `cutting.py`). The caller owns the time: it hands in `now` with every event, and promises to hand in what is queued
-before it calls `tick`. Limits are judged in `tick` only.
+Hearing what was said changes the books (`hearing.py`, `reports.py`); deciding looks at the books alone (`deciding.py`,
+`damage.py`, `cutting.py`, `starting.py`). The caller owns the time: it hands in `now` with every event, and promises to
+hand in what is queued before it calls `tick`. Limits are judged in `tick` only.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from .deciding import decide, formed
 from .effects import Effect, Event, Finish, Persist, PersistDone, Tell
 from .hearing import drain, hear
 from .members import FormedGeneration, Generation, Timing
-from .messages import JobSpec, ToServer
+from .messages import Failed, JobSpec, ToServer
 from .roster import Roster
+from .starting import STATE_LOST
 
 __all__ = ["Effect", "Event", "Finish", "FormedGeneration", "Membership", "Persist", "PersistDone", "Tell", "Timing"]
 
@@ -52,7 +53,7 @@ class Membership:
         return self._leave()
 
     def closed(self, agent: str, now: float) -> list[Effect]:
-        """The agent's connection closed. Not to be said of a connection that a later one has already taken the place of."""
+        """The agent's connection closed. Not to be said of one that a later connection has already replaced."""
         self._enter(now)
         known = self._books.roster.agents.get(agent)
         if known is not None and known.connected:
@@ -94,9 +95,11 @@ class Membership:
         if current is not None and current.state == "persisting" and current.number == generation:
             if actual is not None and actual.generation == generation:
                 formed(self._books, current)
+            elif actual is None or actual.generation < self._books.formed_number:
+                reason = f"the store has lost generation {self._books.formed_number} of the job"
+                self._books.fail(Failed(STATE_LOST, reason))
             else:
-                current.state = "forming"
-                current.outdated = True
+                current.state, current.outdated = "forming", True
                 self._adopt(actual)
         return self._leave()
 
@@ -114,7 +117,7 @@ class Membership:
         return self._leave()
 
     def tick(self, now: float) -> list[Effect]:
-        """Judge every limit up to `now`. To be called at `next_deadline`, after everything that is queued was handed in."""
+        """Judge every limit up to `now`. To be called at `next_deadline`, after all that is queued was handed in."""
         self._enter(now)
         self._books.clock = self._books.now
         return self._leave()
@@ -224,9 +227,9 @@ class Membership:
         if books.lost_since is not None:
             books.lost_since += late
 
-    def _adopt(self, actual: FormedGeneration | None) -> None:
+    def _adopt(self, actual: FormedGeneration) -> None:
         books = self._books
-        if actual is None or actual.generation <= books.formed_number:
+        if actual.generation <= books.formed_number:
             return
         books.roster.formed = actual
         books.number = max(books.number, actual.generation)

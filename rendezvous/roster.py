@@ -12,8 +12,8 @@ from .members import Agent, FormedGeneration, Generation, Timing, Worker
 class Roster:
     """Plain books, and questions to them.
 
-    `dead` keeps the workers whose end is certain; `unseen_until` is how long a restarted server waits for the members that
-    it only knows from the store.
+    `dead` keeps the workers whose end is certain; `unseen_until` is how long a restarted server waits for the members
+    that it only knows from the store.
     """
 
     agents: dict[str, Agent] = field(default_factory=dict)

@@ -77,6 +77,17 @@ class Server:
         assert self._serving is not None
         await asyncio.shield(self._serving)
 
+    async def wait_until_deserted(self, job: str, timeout: float) -> bool:
+        """Whether every agent of the job has gone within `timeout` seconds: whoever serves should be the last to leave."""
+        known = self._app.state.jobs.get(job)
+        if known is None:
+            return True
+        try:
+            await asyncio.wait_for(known.deserted.wait(), timeout)
+        except asyncio.TimeoutError:
+            return False
+        return True
+
     async def stop(self) -> None:
         """Ends the port, all jobs' tasks and all connections. May be called again."""
         if self._serving is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
 import torch
 
 from ..errors import ElasticError, StateMismatchError
@@ -107,9 +108,10 @@ class StateExchange:
                     buffer.copy_(shared)
 
     def _compare_digests(self, ring: Ring, lead: int) -> None:
-        digests = [digest.decode() for digest in ring.gather_bytes(self.replica.digest().encode())]
-        if digests[ring.rank] != digests[lead]:
+        digests = [msgspec.json.decode(each) for each in ring.gather_bytes(msgspec.json.encode(self.replica.digests()))]
+        own, leads = digests[ring.rank], digests[lead]
+        if own != leads:
+            names = sorted(name for name in own.keys() | leads.keys() if own.get(name) != leads.get(name))
             raise StateMismatchError(
-                f"after the copy, the state of rank {ring.rank} differs from that of rank {lead} "
-                f"({digests[ring.rank]} is not {digests[lead]})"
+                f"after the copy, the state of rank {ring.rank} differs from that of rank {lead} in: {', '.join(names)}"
             )

@@ -78,7 +78,7 @@ def train(epochs: int, global_batch: int, learning_rate: float, seed: int) -> di
             with job.step():
                 loss = functional.cross_entropy(job.model(images), labels)
                 optimizer.zero_grad()
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 job.log(loss=loss)
                 optimizer.step()
                 scheduler.step()
@@ -93,7 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--global-batch", type=int, default=64, help="samples of a step, over all workers")
-    parser.add_argument("--lr", type=float, default=2e-3, help="learning rate at the first step")
+    parser.add_argument("--lr", type=float, default=5e-3, help="learning rate at the first step")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     train(arguments.epochs, arguments.global_batch, arguments.lr, arguments.seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import sys
 from pathlib import Path
@@ -12,6 +13,9 @@ from elastic_launch.launcher.options import Options
 
 if __name__ == "__main__":
     fields: dict[str, Any] = json.loads(sys.argv[1])
+    if fields.pop("adopts", False):  # as the first process of a container does
+        PR_SET_CHILD_SUBREAPER = 36
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for name in ("command", "urls"):
         fields[name] = tuple(fields.get(name, ()))
     if fields.get("log_dir"):

@@ -33,7 +33,9 @@ class RunningAgent:
         self.stdout = b""
         self.stderr = b""
         self._changed = threading.Condition()
-        self._readers = [threading.Thread(target=self._read, args=(name,), daemon=True) for name in ("stdout", "stderr")]
+        self._readers = [
+            threading.Thread(target=self._read, args=(name,), daemon=True) for name in ("stdout", "stderr")
+        ]
         for reader in self._readers:
             reader.start()
 
@@ -62,7 +64,7 @@ class RunningAgent:
         self.process.send_signal(number)
 
     def descendants(self) -> list[psutil.Process]:
-        return psutil.Process(self.pid).children(recursive=True)
+        return list(psutil.Process(self.pid).children(recursive=True))
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -89,7 +91,7 @@ def wait_until(is_so: Callable[[], bool], what: str, within: float = WITHIN) -> 
 def lives(pid: int) -> bool:
     """Whether the process runs (a zombie does not)."""
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 

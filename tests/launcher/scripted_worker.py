@@ -1,9 +1,9 @@
 """A worker without torch: speaks the control protocol, and does what its arguments say, in order.
 
-register, ready, form (waits for an announcement and its release), finish, await-done, await-released, drainable (say Ready,
-then wait for Drain and Released), step=N, print=TEXT, error=TEXT, raise=TEXT, exit=N, quit=N (os._exit), kill=N, once=FILE:ACTION,
-child=FILE (a process in the same group that keeps the pipes), escape=FILE (one in a group of its own), touch=FILE,
-deaf (ignores signals), sleep, environ=NAME, lines=N, raw=HEX, silent=S (waits), parent
+register, ready, form (waits for an announcement and its release), finish, await-done, await-released (after Drain), step=N,
+print=TEXT, error=TEXT, raise=TEXT, exit=N, quit=N (os._exit), kill=N, once=FILE:STEP (unless FILE exists, which it makes),
+child=FILE (a process in the same group that keeps the pipes; its pid in FILE), escape=FILE (one in a group of its own),
+deaf (ignores signals), sleep, environ=NAME, lines=N, raw=HEX, say-nonsense, fill-memory=CGROUP
 """
 
 from __future__ import annotations
@@ -93,9 +93,11 @@ class ScriptedWorker:
                 [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=name == "escape"
             )
             Path(value).write_text(str(child.pid))
-        elif name == "touch":
-            with open(value, "a") as file:
-                file.write(f"{os.getpid()}\n")
+        elif name == "fill-memory":
+            (Path(value) / "cgroup.procs").write_text(str(os.getpid()))
+            held = []
+            while True:
+                held.append(b"x" * (1 << 20))
         elif name == "deaf":
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)

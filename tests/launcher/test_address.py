@@ -47,5 +47,5 @@ def test_an_interface_has_an_address() -> None:
 
 
 def test_an_unknown_interface_is_an_error_that_lists_the_known() -> None:
-    with pytest.raises(AddressError, match="this host has .*lo"):
+    with pytest.raises(AddressError, match=r"this host has .*lo"):
         address_of_interface("nowhere0")

@@ -29,6 +29,7 @@ MEMBER = {"registered": True, "phase": "member", "formed": 3, "lineage": 3}
         (0, MEMBER, True, "left", 0),
         (65, {"registered": True, "phase": "ready"}, False, "rejected", 65),
         (65, MEMBER, False, "crash", 65),
+        (65, {}, False, "crash", 65),
         (66, MEMBER, False, "stale", 66),
         (66, {}, False, "crash", 66),
         (1, {**MEMBER, "released": True}, False, "crash", 1),

@@ -36,7 +36,10 @@ BAD = [
     (["--max", "-1"], "--max is '-1': give a whole number of at least 1"),
     (["--max", "many"], "--max is 'many': give a whole number of at least 1"),
     (["--max", "2.5"], "--max is '2.5': give a whole number of at least 1"),
-    (["--nproc-per-node", "none"], "--nproc-per-node is 'none': give a whole number of at least 1, or auto, gpu or cpu"),
+    (
+        ["--nproc-per-node", "none"],
+        "--nproc-per-node is 'none': give a whole number of at least 1, or auto, gpu or cpu",
+    ),
     (["--nproc-per-node", "0"], "--nproc-per-node is '0': give a whole number of at least 1, or auto, gpu or cpu"),
     (["--nproc-per-node", "gpu"], "--nproc-per-node is 'gpu', but this host has no NVIDIA GPU"),
     (["--nproc-per-node", "3", "--max", "2"], "--nproc-per-node 3 is above --max 2: raise --max or lower"),
@@ -139,7 +142,9 @@ def test_workers_are_counted_from_what_the_host_has(word: str, count: int) -> No
     assert parse(["--nproc-per-node", word, "train.py"], TWO_GPUS).nproc == count
 
 
-@pytest.mark.parametrize(("value", "count"), [("0,1,2", 3), ("", 0), ("-1", 0), ("GPU-af, GPU-b0", 2), ("NoDevFiles", 0)])
+@pytest.mark.parametrize(
+    ("value", "count"), [("0,1,2", 3), ("", 0), ("-1", 0), ("GPU-af, GPU-b0", 2), ("NoDevFiles", 0)]
+)
 def test_visible_gpus_are_counted(value: str, count: int) -> None:
     assert devices.count_gpus({"CUDA_VISIBLE_DEVICES": value}) == count
 
@@ -172,7 +177,9 @@ def test_a_module_is_handed_on_as_one() -> None:
 
 def test_the_address_of_an_interface_is_taken() -> None:
     assert options("--network-interface", "lo", "train.py").address == "127.0.0.1"
-    assert options("--advertise-address", "127.0.0.1", "train.py", ELASTIC_NETWORK_INTERFACE="lo").address == "127.0.0.1"
+    assert (
+        options("--advertise-address", "127.0.0.1", "train.py", ELASTIC_NETWORK_INTERFACE="lo").address == "127.0.0.1"
+    )
 
 
 def test_the_log_folder_is_made() -> None:

@@ -441,6 +441,8 @@ def test_closing_twice_is_harmless_and_leaves_no_thread_and_no_port() -> None:
     server = MeetingServer("127.0.0.1")
     server.close()
     server.close()
+    server.open(JOB, 1, SECRET)
+    server.forget(before=2)
     assert "meeting-point" not in [thread.name for thread in threading.enumerate() if thread is server._thread]
     host, port = server.address.split(":")
     with pytest.raises(ConnectionRefusedError):

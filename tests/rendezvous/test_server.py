@@ -6,14 +6,11 @@ import asyncio
 import json
 import signal
 import socket
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from typing import Any
 
-import msgspec
 import pytest
 from websockets.exceptions import ConnectionClosed
 
@@ -23,7 +20,6 @@ from elastic_launch.rendezvous.effects import Effect, Event, Finish, Persist, Pe
 from elastic_launch.rendezvous.members import FormedGeneration, Timing
 from elastic_launch.rendezvous.messages import (
     Beat,
-    Broken,
     Failed,
     Finished,
     Formed,
@@ -450,6 +446,32 @@ def test_an_ended_job_is_forgotten_once_its_agents_are_gone(
     run(scenario())
 
 
+def test_who_serves_can_wait_for_the_others_to_leave(run: Run, serve: Serve, dial: Dial) -> None:
+    async def scenario() -> None:
+        async with serve() as served:
+            async with dial(served.url, agent="a"), dial(served.url, agent="b"):
+                assert not await served.server.wait_until_deserted("digits", 0.05)
+            assert await served.server.wait_until_deserted("digits", LIMIT)
+            assert await served.server.wait_until_deserted("unknown", 0)
+
+    run(scenario())
+
+
+def test_the_last_words_of_an_agent_are_read_while_it_is_written_to(
+    run: Run, serve: Serve, dial: Dial, until: Until
+) -> None:
+    async def scenario() -> None:
+        async with serve() as served, dial(served.url, agent="a") as agent:
+            served.machine.on_message = lambda agent, message, now: [Tell("a", Failed(1, "x" * 1000))] * 20
+            for generation in range(200):
+                await agent.say(Formed("w", generation))
+            agent.connection.transport.close()
+            await until(lambda: ("closed", "a") in served.machine.happened)
+            assert served.machine.messages("a")[-1] == Formed("w", 199)
+
+    run(scenario())
+
+
 def test_a_stop_takes_less_than_a_second_with_agents_connected_and_frees_the_port(
     run: Run, serve: Serve, dial: Dial
 ) -> None:
@@ -523,59 +545,3 @@ def test_timing_is_the_machines(run: Run, serve: Serve, dial: Dial) -> None:
             assert served.machine.timing.lease == 9.0
 
     run(scenario())
-
-
-@pytest.fixture
-def command() -> list[str]:
-    return [sys.executable, "-m", "elastic_launch.rendezvous.main"]
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_command_prints_its_url_and_ends_cleanly_on_a_signal(
-    run: Run, dial: Dial, command: list[str], number: signal.Signals
-) -> None:
-    async def scenario() -> None:
-        process = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", "--port", "0", "--lease", "2"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        with process:
-            try:
-                assert process.stdout is not None and process.stderr is not None
-                line = await asyncio.to_thread(process.stdout.readline)
-                url = line.split()[2]
-                async with dial(url) as agent:
-                    process.send_signal(number)
-                    assert await closing_of(agent) == (1001, "the rendezvous server stops")
-                began = time.monotonic()
-                assert await asyncio.to_thread(process.wait, LIMIT) == 0
-                assert time.monotonic() - began < 2
-                assert "Traceback" not in process.stderr.read()
-            finally:
-                process.kill()
-
-    run(scenario())
-
-
-def test_the_command_says_when_its_port_is_in_use(command: list[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        result = subprocess.run(
-            [*command, "--host", "127.0.0.1", "--port", str(port)], capture_output=True, text=True, timeout=30
-        )
-    assert result.returncode == 1
-    assert result.stderr.startswith("elastic-rendezvous: cannot serve the rendezvous on 127.0.0.1 port")
-    assert "Traceback" not in result.stderr
-
-
-@pytest.mark.parametrize("bad", [["--port", "70000"], ["--port", "x"], ["--lease", "0"], ["--lease", "nan"], ["more"]])
-def test_the_command_refuses_bad_options_as_usage_errors(command: list[str], bad: list[str]) -> None:
-    result = subprocess.run([*command, *bad], capture_output=True, text=True, timeout=30)
-    assert result.returncode == 2
-    assert bad[-1] in result.stderr
-
-
-def test_messages_are_encoded_as_documented() -> None:
-    assert msgspec.json.decode(encode(Broken("w", 2))) == {"type": "broken", "worker": "w", "generation": 2}

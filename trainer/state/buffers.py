@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 import torch
 
-from .modules import named_buffers
-
 
 class BufferBackup:
     """Keeps the buffers of `modules` as they were at the last `save`. Costs nothing for modules without buffers.
@@ -17,13 +15,13 @@ class BufferBackup:
     """
 
     def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
-        self._slots = [slot for module in modules for slot in named_buffers(module).values()]
+        self._slots = [(owner, key) for module in modules for owner in module.modules() for key in owner._buffers]
         self._live: list[torch.Tensor | None] = []
         self._kept: list[torch.Tensor] = []
         self._copies: list[torch.Tensor] = []
 
     def save(self) -> None:
-        self._live = [owner._buffers[key] for owner, key in self._slots]
+        self._live = [owner._buffers.get(key) for owner, key in self._slots]
         self._kept = [buffer.detach() for buffer in self._live if buffer is not None]
         if len(self._kept) != len(self._copies) or not all(map(_alike, self._kept, self._copies)):
             self._copies = [torch.empty_like(buffer, memory_format=torch.contiguous_format) for buffer in self._kept]
@@ -35,7 +33,7 @@ class BufferBackup:
         if self._kept:
             torch._foreach_copy_(self._kept, self._copies)
         for (owner, key), buffer in zip(self._slots, self._live, strict=False):
-            if owner._buffers[key] is not buffer:
+            if owner._buffers.get(key) is not buffer:
                 owner._buffers[key] = buffer
 
 

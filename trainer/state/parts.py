@@ -259,7 +259,7 @@ class PendingPart:
         return self._hint
 
     def place(self, tree: Any, hint: Any, placer: Placer) -> None:
-        pass
+        raise NotImplementedError("what is pending is replaced, not received into")
 
     def load(self, tree: Any) -> None:
         self._tree = tree

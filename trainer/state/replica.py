@@ -12,7 +12,7 @@ from ...errors import StateMismatchError, UsageError
 from . import tree as trees
 from .digest import digest_of
 from .memory import TensorSpec
-from .modules import named_buffers, named_parameters, saved_buffers
+from .modules import named_parameters, saved_buffers
 from .parts import ModelPart, OptimizerPart, Part, PendingPart, Stateful, ValuePart
 from .placing import Placer
 from .registering import part_for
@@ -76,17 +76,17 @@ class Replica:
     """
 
     def __init__(self) -> None:
-        self._structural: dict[str, ModelPart | OptimizerPart] = {}
+        self._structural: dict[str, Part] = {}
         self._others: dict[str, Part] = {}
         self._pending: dict[str, PendingPart] = {}
 
     def add_model(self, name: str, module: torch.nn.Module) -> None:
-        self._add_structural(name, ModelPart(name, module))
+        self._add(name, ModelPart(name, module), structural=True)
 
     def add_optimizer(self, name: str, optimizer: torch.optim.Optimizer | Stateful) -> None:
         """An optimizer that is no torch.optim.Optimizer is copied by value, as any other object."""
         if isinstance(optimizer, torch.optim.Optimizer):
-            self._add_structural(name, OptimizerPart(name, optimizer))
+            self._add(name, OptimizerPart(name, optimizer), structural=True)
         else:
             self.add(name, optimizer)
 
@@ -98,13 +98,13 @@ class Replica:
 
     def add_value(self, name: str, get: Callable[[], Any], put: Callable[[Any], object]) -> None:
         """A value that `get` reads and `put` sets: plain data, or anything that pickles."""
-        self._add_other(name, ValuePart(name, get, put))
+        self._add(name, ValuePart(name, get, put))
 
     def register(self, name: str, target: Any) -> Any:
         """Whatever a user's script registers. Returns `target`, except for a value that cannot be changed in place
         (a number, a text, None): then a `Value` that holds it, and whose `value` is replicated."""
         part, returned = part_for(name, target)
-        self._add_other(name, part)
+        self._add(name, part)
         return returned
 
     def structure(self) -> Structure:
@@ -146,8 +146,9 @@ class Replica:
             raise StateMismatchError(f"the state has format {version}, this version reads {_FORMAT}")
         specs = [TensorSpec.from_plain(plain) for plain in plain_specs]
         placer = Placer(specs)
-        known = dict(self._parts())
-        self._refuse_missing(known, {name for name, *_ in entries})
+        known = {**self._structural, **self._others}
+        for name in self._structural.keys() - {name for name, *_ in entries}:
+            raise StateMismatchError(f"{known[name].kind} {name!r} is here and not in the job")
         for name, kind, node, hint in entries:
             if name in known:
                 _place(name, known[name], kind, node, hint, placer)
@@ -159,45 +160,42 @@ class Replica:
         entries = [[name, _encode(encoder, name, part)] for name, part in self._parts()]
         return digest_of(trees.pack(entries), encoder.tensors)
 
+    def digests(self) -> dict[str, str]:
+        """A digest as `digest` gives, of each part by its name: says where two replicas differ."""
+        found = {}
+        for name, part in self._parts():
+            encoder = trees.Encoder(_is_tensor, canonical=True)
+            node = _encode(encoder, name, part)
+            found[name] = digest_of(trees.pack(node), encoder.tensors)
+        return found
+
     def buffers(self) -> list[torch.Tensor]:
-        """The live buffers of the models, the same on every member in number, order and kind."""
-        slots = [slot for part in self._model_parts() for slot in named_buffers(part.module).values()]
-        return [buffer for owner, key in slots if (buffer := owner._buffers[key]) is not None]
+        """The live buffers of the models, the same on every member in number, order and kind, also where a model is
+        not registered yet."""
+        found: list[torch.Tensor] = []
+        for _, part in self._parts():
+            if part.kind == ModelPart.kind:
+                found += part.tree()["buffers"].values()
+        return found
 
     def models(self) -> list[torch.nn.Module]:
         """The registered modules without their wrappers."""
-        return [part.module for part in self._model_parts()]
-
-    def _model_parts(self) -> list[ModelPart]:
-        return [part for _, part in self._parts() if isinstance(part, ModelPart)]
+        return [part.module for _, part in self._parts() if isinstance(part, ModelPart)]
 
     def _parts(self) -> list[tuple[str, Part]]:
         """In an order that does not depend on when something was registered, so that it is the same on all members."""
-        others: dict[str, Part] = {**self._others, **self._pending}
-        return [*sorted(self._structural.items()), *sorted(others.items())]
+        parts: dict[str, Part] = {**self._structural, **self._others, **self._pending}
+        return sorted(parts.items())
 
-    def _add_structural(self, name: str, part: ModelPart | OptimizerPart) -> None:
-        self._refuse_taken(name)
-        _encode(trees.Encoder(_is_tensor), name, part)
-        self._structural[name] = part
-
-    def _add_other(self, name: str, part: Part) -> None:
-        self._refuse_taken(name)
-        _encode(trees.Encoder(_is_tensor), name, part)  # what cannot be replicated is refused here, not at a join
-        pending = self._pending.pop(name, None)
-        self._others[name] = part
-        if pending is not None:
-            _hand_over(name, pending, part)
-
-    def _refuse_taken(self, name: str) -> None:
+    def _add(self, name: str, part: Part, structural: bool = False) -> None:
         if name in self._structural or name in self._others:
             raise UsageError(f"something is registered as {name!r} already: names must be different")
-
-    def _refuse_missing(self, known: dict[str, Part], sent: set[str]) -> None:
-        for name, part in known.items():
-            if name not in sent and name in self._structural:
-                kind = "model" if isinstance(part, ModelPart) else "optimizer"
-                raise StateMismatchError(f"{kind} {name!r} is here and not in the job")
+        _encode(trees.Encoder(_is_tensor), name, part)  # what cannot be replicated is refused here, not at a join
+        pending = self._pending.get(name)
+        if pending is not None:
+            _hand_over(name, pending, part)
+            del self._pending[name]
+        (self._structural if structural else self._others)[name] = part
 
     def _load(self, entries: list[Any], tensors: list[torch.Tensor]) -> None:
         sent = {name: (kind, node, hint) for name, kind, node, hint in entries}
