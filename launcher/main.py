@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .options import Options
     from .output import OutputThread
 
-_FLUSH_LIMIT = 10.0  # seconds for output that nobody takes
+_FLUSH_LIMIT = 5.0  # seconds for output that nobody takes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -56,7 +56,7 @@ class LinePrefixer:
 
 
 class OutputThread:
-    """Writes to any number of descriptors, each in order. A stuck terminal cannot hold the agent's end: the thread is a daemon."""
+    """Writes to any number of descriptors, each in order. A daemon thread: a stuck terminal cannot hold the agent's end."""
 
     def __init__(self) -> None:
         self._queue: deque[tuple[int, bytes | None]] = deque()

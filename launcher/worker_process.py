@@ -51,7 +51,7 @@ class Surroundings:
 class WorkerProcess:
     """A running worker, from `__init__` until it has called `on_end` with the exit code (128 + n for signal n), once.
 
-    It is the leader of a session and a process group of its own. If the agent dies it gets SIGKILL, and the guard kills its group.
+    It leads a session and a process group of its own. If the agent dies it gets SIGKILL, and the guard kills its group.
     """
 
     def __init__(

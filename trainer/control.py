@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ class Control(ABC):
         self.identity = identity
         self.changed = threading.Condition()
         self.announced: Announce | None = None
+        self.announced_at = 0.0  # when it came, of `time.monotonic`
         self.released_generation = 0
         self.parked = False
         self.may_leave: Released | None = None
@@ -82,6 +84,7 @@ class Control(ABC):
             if isinstance(message, Announce):
                 if self.announced is None or message.generation > self.announced.generation:
                     self.announced = message
+                    self.announced_at = time.monotonic()
             elif isinstance(message, Release):
                 self.released_generation = max(self.released_generation, message.generation)
                 self.parked = message.parked

@@ -50,7 +50,12 @@ class _Behind(Exception):
 
 @dataclass(frozen=True)
 class Change:
-    """A membership change that this worker has been through. `pause_seconds` is how long it did not step for it."""
+    """A membership change that this worker has been through. `pause_seconds` is how long it did not step for it.
+
+    `phases` says when each part of it was over, in seconds from the start of the pause: `broken` (the old ring, by a loss
+    alone) and `heard` (the announcement), which may lie before it, then `announced`, `exchanged`, `connected`, `copied`,
+    `released`.
+    """
 
     generation: int
     rank: int
@@ -149,17 +154,20 @@ class Member:
         started = time.monotonic()
         old = self.ring
         previous = old.world_size if old is not None else 0
+        broken_at = old.guard.broken_at if old is not None else None
         if old is not None and old.guard.broken is not None:
             self._say_broken(old.generation, old.guard.broken)
         if self.lineage == 0:
             self.control.send(Ready(self.control.identity.worker, 0, self.state.newest_checkpoint()))
         while True:
             announce, rank = self._next_announcement(at_boundary)
-            phases = {"announced": time.monotonic() - started}
+            phases = {"heard": self.control.announced_at - started, "announced": time.monotonic() - started}
+            if broken_at is not None:
+                phases["broken"] = broken_at - started
             if self.ring is not None:
                 self.ring.close()
                 self.ring = None
-            action = self._try(announce, rank, pending, phases)
+            action = self._try(announce, rank, pending, started, phases)
             if action is None or not self._await_release(announce):
                 continue
             phases["released"] = time.monotonic() - started
@@ -208,9 +216,10 @@ class Member:
                         return announce, rank
                 self.control.changed.wait()  # ends at the latest with the agent, which the control thread notices
 
-    def _try(self, announce: Announce, rank: int, pending: Pending, phases: dict[str, float]) -> Action | None:
+    def _try(
+        self, announce: Announce, rank: int, pending: Pending, started: float, phases: dict[str, float]
+    ) -> Action | None:
         """Form `announce`; None if it failed or was overtaken, which has been reported then."""
-        began = time.monotonic()
         reached("announced", announce.generation)
         meeting = None
         if announce.meeting:
@@ -230,17 +239,17 @@ class Member:
             reached("connecting", announce.generation)
             report = self._report(announce, pending)
             reports = [report] if meeting is None else self._gather(meeting, announce, rank, report)
-            phases["exchanged"] = time.monotonic() - began
+            phases["exchanged"] = time.monotonic() - started
             reached("exchanging", announce.generation)
             decision = decide(reports)
             self._check_structure(decision, rank, meeting)
             ring.form()
-            phases["connected"] = time.monotonic() - began
+            phases["connected"] = time.monotonic() - started
             action = decision.actions[rank]
             if action is Action.COPY:
                 self.lineage = 0
             self.state.bring_together(ring, decision, announce.secret, self.control.identity.address)
-            phases["copied"] = time.monotonic() - began
+            phases["copied"] = time.monotonic() - started
             self._take_results(action, decision, reports, pending)
             if action in (Action.APPLY, Action.TAKE_RESULT):
                 reached("applying", announce.generation)

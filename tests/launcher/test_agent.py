@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,7 +38,7 @@ from elastic_launch.rendezvous.messages import (
     Started,
     Stop,
 )
-from tests.launcher.running import RunningAgent, lives, wait_for_pid, wait_until
+from tests.launcher.running import HERE, ROOT, RunningAgent, lives, wait_for_pid, wait_until
 from tests.launcher.scripted_server import ScriptedServer, done_when_all_are, fail_on_a_crash
 
 StartAgent = Callable[..., RunningAgent]
@@ -478,3 +481,28 @@ def test_ipv6_works_throughout(start_agent: StartAgent) -> None:
     assert agent.wait() == 0, agent.text()
     assert b"at http://[::1]:" in agent.stderr
     assert b"ELASTIC_ADDRESS is ::1" in agent.stdout
+
+
+def test_output_that_nobody_reads_holds_up_nothing_else(server: ScriptedServer, tmp_path: Path) -> None:
+    command = [sys.executable, "-u", "-m", "tests.launcher.scripted_worker", "register", "lines=2000000"]
+    options = {"command": command, "urls": [server.url], "host": "here", "address": "127.0.0.1", "shutdown_timeout": 0.5}
+    agent = start_reading_nothing(options)
+    try:
+        server.wait_for(Registered)
+        time.sleep(1.0)  # for the worker to fill everything that there is to fill
+        agent.send_signal(signal.SIGTERM)
+        server.wait_for(Leaving, within=5)
+        server.wait_for(Exited, within=5)
+        assert agent.wait(20) == 0
+    finally:
+        agent.kill()
+        agent.communicate()
+
+
+def start_reading_nothing(options: dict[str, object]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, str(HERE / "run_agent.py"), json.dumps(options)],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )

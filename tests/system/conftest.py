@@ -1,11 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from .launching import Lab
+from .launching import ROOT, SCRIPTS, Lab
+
+Undisturbed = Callable[..., Lab]
 
 
 @pytest.fixture
@@ -14,3 +20,20 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     lab = Lab(tmp_path)
     yield lab
     lab.end()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    """The same training by one worker that nobody disturbs, `python train.py`, by the script's flags."""
+    runs: dict[str, Lab] = {}
+
+    def run(*flags: str) -> Lab:
+        key = json.dumps(flags)
+        if key not in runs:
+            lab = runs[key] = Lab(tmp_path_factory.mktemp("undisturbed"))
+            command = [sys.executable, str(SCRIPTS / "train.py"), "--journal", str(lab.folder), *flags]
+            environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+            subprocess.run(command, env=environment, check=True, timeout=100)
+        return runs[key]
+
+    return run

@@ -1,9 +1,8 @@
-"""Start agents with a training script, see what their workers journal, and disturb them."""
+"""Start agents and servers with a training script, see what the workers journal, and disturb them."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -11,30 +10,31 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from .journals import Entry, JournalFolder
+
+ROOT = Path(__file__).parent.parent.parent
 SCRIPTS = Path(__file__).parent / "scripts"
-Entry = dict[str, Any]
 
 
-class Agent:
-    """A running `elastic-launch`."""
+class Command:
+    """A running command with its output, read as it comes."""
 
-    def __init__(self, flags: list[str], script: list[str], environment: dict[str, str] | None = None) -> None:
-        command = [sys.executable, "-m", "elastic_launch.launcher.main", *flags, *script]
+    def __init__(self, module: str, arguments: Iterable[str], environment: dict[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
-            command,
+            [sys.executable, "-u", "-m", module, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(environment or {})},
             start_new_session=True,
         )
         self._lines: list[str] = []
-        self._reader = threading.Thread(target=self._read, name="agent-output", daemon=True)
+        self._reader = threading.Thread(target=self._read, name="command-output", daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
@@ -48,24 +48,29 @@ class Agent:
 
     @property
     def url(self) -> str:
-        """Where the server inside this agent is reached."""
-        match = wait_for(lambda: re.search(r"http://[\w.\[\]:]+:\d+", self.output), 20, "the server's URL")
+        """Where the server in this process is reached."""
+        match = wait_for(lambda: re.search(r"http://[\w.\[\]:]+:\d+", self.output), 30, "the server's URL")
         return str(match.group(0))
 
-    def wait(self, limit: float = 60) -> int:
+    def wait(self, limit: float = 90) -> int:
         """The exit code."""
         try:
             code = self.process.wait(limit)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"the agent did not end within {limit} s:\n{self.output[-6000:]}") from None
+            raise AssertionError(f"not ended within {limit} s:\n{self.output[-6000:]}") from None
         self._reader.join(5)
         return code
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
+    def descendants(self) -> list[psutil.Process]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return list(psutil.Process(self.process.pid).children(recursive=True))
+        return []
+
     def workers(self) -> list[psutil.Process]:
-        """Its worker processes."""
+        """The worker processes of this agent."""
         with contextlib.suppress(psutil.NoSuchProcess):
             children = psutil.Process(self.process.pid).children()
             return [child for child in children if "elastic_launch.trainer.main" in " ".join(child.cmdline())]
@@ -73,106 +78,98 @@ class Agent:
 
     def end(self) -> None:
         if self.process.poll() is None:
-            descendants = []
-            with contextlib.suppress(psutil.NoSuchProcess):
-                descendants = psutil.Process(self.process.pid).children(recursive=True)
+            descendants = self.descendants()
             self.process.kill()
             for descendant in descendants:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     descendant.kill()
         self.process.wait(10)
+        self._reader.join(5)
 
 
-class Lab:
-    """One job's agents and journal."""
+class Lab(JournalFolder):
+    """One job's agents, servers and journal."""
 
     def __init__(self, folder: Path) -> None:
-        self.journal_folder = folder / "journal"
-        self.journal_folder.mkdir()
-        self.agents: list[Agent] = []
+        super().__init__(folder / "journal")
+        self.commands: list[Command] = []
 
-    def launch(self, *flags: str, script: str = "train.py", **options: Any) -> Agent:
+    # --- starting ---
+
+    def launch(
+        self, *flags: str, script: str = "train.py", environment: dict[str, str] | None = None, **options: Any
+    ) -> Command:
         """Start an agent; keyword options become the script's flags (True: a bare flag)."""
-        arguments = [str(SCRIPTS / script), "--journal", str(self.journal_folder)]
+        arguments = [str(SCRIPTS / script), "--journal", str(self.folder)]
         for name, value in options.items():
             arguments.append("--" + name.replace("_", "-"))
             if value is not True:
                 arguments.append(str(value))
-        agent = Agent(list(flags), arguments)
-        self.agents.append(agent)
-        return agent
+        return self._start(Command("elastic_launch.launcher.main", [*flags, *arguments], environment))
 
-    def journal(self, event: str | None = None) -> list[Entry]:
-        """All entries, in order of time."""
-        entries: list[Entry] = []
-        for file in self.journal_folder.glob("*.jsonl"):
-            for line in file.read_text().splitlines():
-                with contextlib.suppress(ValueError):
-                    entries.append(json.loads(line))
-        entries.sort(key=lambda entry: entry["time"])
-        return [entry for entry in entries if event is None or entry["event"] == event]
+    def serve(self, *flags: str) -> Command:
+        """Start a server of its own."""
+        return self._start(Command("elastic_launch.rendezvous.main", ["--host", "127.0.0.1", "--port", "0", *flags]))
 
-    def step(self) -> int:
-        """The newest committed step."""
-        return max((entry["step"] for entry in self.journal("step")), default=0)
+    def _start(self, command: Command) -> Command:
+        self.commands.append(command)
+        return command
 
-    def wait_for_step(self, step: int, limit: float = 60) -> None:
-        self.wait(lambda: self.step() >= step, limit, f"step {step}")
-
-    def wait_for_world(self, world_size: int, limit: float = 60) -> None:
-        """Until the newest step was made by a ring of `world_size`."""
-        self.wait(lambda: self.world_size() == world_size, limit, f"a ring of {world_size}")
-
-    def world_size(self) -> int:
-        steps = self.journal("step")
-        return int(steps[-1]["world_size"]) if steps else 0
+    # --- waiting ---
 
     def wait(self, condition: Callable[[], Any], limit: float, what: str) -> Any:
         try:
             return wait_for(condition, limit, what)
         except AssertionError as error:
-            output = "\n".join(agent.output[-4000:] for agent in self.agents)
-            raise AssertionError(f"{error}; the agents said:\n{output}") from None
+            output = "\n---\n".join(command.output[-4000:] for command in self.commands)
+            raise AssertionError(f"{error}; last entries: {self.journal()[-4:]}; the agents said:\n{output}") from None
+
+    def wait_for_step(self, step: int, limit: float = 60) -> None:
+        self.wait(lambda: self.step() >= step, limit, f"step {step}")
+
+    def wait_for_steps(self, count: int, limit: float = 60) -> None:
+        """Until `count` more steps have been committed."""
+        self.wait_for_step(self.step() + count, limit)
+
+    def wait_for_world(self, world_size: int, limit: float = 60) -> None:
+        """Until the newest step was made by a ring of `world_size`."""
+        self.wait(lambda: self.world_size() == world_size, limit, f"a ring of {world_size}")
+
+    def wait_for_entry(self, event: str, limit: float = 60, **fields: Any) -> Entry:
+        """The first entry of that kind with those fields."""
+
+        def found() -> Entry | None:
+            return next(iter(self.journal(event, **fields)), None)
+
+        entry: Entry = self.wait(found, limit, f"{event} with {fields}")
+        return entry
+
+    def wait_for_text(self, command: Command, text: str, limit: float = 60) -> None:
+        self.wait(lambda: text in command.output, limit, repr(text))
+
+    # --- disturbing ---
 
     def pid_of_rank(self, rank: int) -> int:
-        """The live process that has this rank in the newest ring."""
+        """The process that has this rank in the newest ring that was formed."""
         newest = max(entry["generation"] for entry in self.journal("change"))
-        for entry in self.journal("change"):
-            if entry["generation"] == newest and entry["rank"] == rank:
-                return int(entry["pid"])
-        raise AssertionError(f"nobody has rank {rank} in generation {newest}")
+        (entry, *_) = self.journal("change", generation=newest, rank=rank)
+        return int(entry["pid"])
 
-    def kill_rank(self, rank: int, number: int = signal.SIGKILL) -> int:
+    def signal_rank(self, rank: int, number: int) -> int:
         pid = self.pid_of_rank(rank)
         os.kill(pid, number)
         return pid
 
-    def ends(self) -> list[Entry]:
-        return self.journal("end")
-
-    def assert_exact(self, epochs: int, samples: int, members: int | None = None) -> None:
-        """Each sample of each epoch was applied exactly once, and everybody who finished has the same state."""
-        ends = self.ends()
-        assert ends, "nobody finished"
-        if members is not None:
-            assert len(ends) == members, ends
-        for end in ends:
-            assert end["counts"] == [-float(epochs)], end
-            assert end["samples"] == epochs * samples, end
-            assert end["seen"] == epochs, end
-        assert len({end["weights"] for end in ends}) == 1, ends
-        steps: dict[int, set[float]] = {}
-        for entry in self.journal("step"):
-            if entry["loss"] is not None:
-                steps.setdefault(entry["step"], set()).add(entry["loss"])
-        assert set(steps) == set(range(1, ends[0]["steps"] + 1)), "a step is missing from the journal"
-
-    def losses(self) -> dict[int, float]:
-        return {entry["step"]: entry["loss"] for entry in self.journal("step")}
+    def kill_rank(self, *ranks: int) -> list[int]:
+        """Kill -9, all at once; their process ids."""
+        pids = [self.pid_of_rank(rank) for rank in ranks]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        return pids
 
     def end(self) -> None:
-        for agent in self.agents:
-            agent.end()
+        for command in self.commands:
+            command.end()
 
 
 def wait_for(condition: Callable[[], Any], limit: float, what: str) -> Any:
@@ -185,8 +182,19 @@ def wait_for(condition: Callable[[], Any], limit: float, what: str) -> Any:
         time.sleep(0.02)
 
 
-def running(pids: list[int]) -> Iterator[int]:
-    for pid in pids:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                yield pid
+def wait_until_gone(processes: Iterable[psutil.Process], limit: float = 5) -> None:
+    """Until none of the processes lives any more; zombies count as dead."""
+    left = list(processes)
+
+    def all_gone() -> bool:
+        left[:] = [process for process in left if is_alive(process)]
+        return not left
+
+    wait_for(all_gone, limit, f"the end of {left}")
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

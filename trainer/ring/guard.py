@@ -26,6 +26,7 @@ class Guard:
 
     def __init__(self, generation: int) -> None:
         self.generation = generation
+        self.broken_at: float | None = None  # of `time.monotonic`
         self._lock = threading.Lock()
         self._pending: dict[Future, float] = {}
         self._reason: str | None = None
@@ -84,7 +85,8 @@ class Guard:
     def abort(self, reason: str) -> None:
         """Complete every wait with an error, now and from now on."""
         with self._lock:
-            self._reason = self._reason or reason
+            if self._reason is None:
+                self._reason, self.broken_at = reason, time.monotonic()
             pending, self._pending = list(self._pending), {}
             waiters, self._waiters = self._waiters, []
         for call in waiters:

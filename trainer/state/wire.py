@@ -57,7 +57,7 @@ class Connection:
     def send(self, pieces: Sequence[memoryview | bytes]) -> None:
         """Sends all of them. RingError if the peer is gone or takes nothing for the limit."""
         left = [memoryview(piece) for piece in pieces]
-        with _Blame(self, "to take bytes"):
+        with _Blame(self, "until it takes a byte"):
             while left:
                 sent = self._socket.send(left[0]) if len(left) == 1 else self._socket.sendmsg(left[:_PIECES])
                 _skip(left, sent)
@@ -65,7 +65,7 @@ class Connection:
     def receive_into(self, pieces: Sequence[memoryview]) -> None:
         """Fills all of them. RingError if the peer is gone or sends nothing for the limit."""
         left = [piece for piece in pieces if piece.nbytes]
-        with _Blame(self, "for bytes"):
+        with _Blame(self, "for a byte"):
             while left:
                 if len(left) == 1:
                     got = self._socket.recv_into(left[0])
@@ -102,7 +102,7 @@ class Connection:
 
     def blame(self, error: OSError, what: str) -> RingError:
         if isinstance(error, TimeoutError):
-            return RingError(f"waited {self._limit:g} s {what} of the state copy with {self.peer} in vain")
+            return RingError(f"the state copy with {self.peer} stalled: waited {self._limit:g} s {what}")
         return RingError(f"the state copy with {self.peer} broke: {error}")
 
 

@@ -19,7 +19,7 @@ import elastic_launch as elastic
 
 class Slow:
     def __len__(self):
-        return 2000
+        return 800
 
     def __getitem__(self, index):
         time.sleep(0.002)
@@ -72,5 +72,5 @@ def test_no_process_of_the_loader_outlives_its_worker(tmp_path: Path) -> None:
                 assert [has_ended(helper) for helper in helpers.pop(victim)] == [True, True]
     output = "".join(lines)
     assert agent.returncode == 0, output
-    assert "samples 2000" in output
+    assert "samples 800" in output
     assert [has_ended(helper) for rest in helpers.values() for helper in rest] == [True] * (2 * len(helpers))

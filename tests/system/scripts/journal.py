@@ -1,0 +1,45 @@
+"""How a training script of the system tests writes down what it sees, and hears what the test wants of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from elastic_launch.trainer import probe
+
+
+class Journal:
+    """One file of JSON lines for this process, in the folder of the job."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+        self.local_rank = int(os.environ.get("ELASTIC_LOCAL_RANK", "0"))
+        self.first_life = not (self.folder / f"born-{self.local_rank}").exists()
+        (self.folder / f"born-{self.local_rank}").touch()
+        self._file = open(self.folder / f"{os.getpid()}.jsonl", "a", buffering=1)  # noqa: SIM115
+        probe.on_reach = self._reached
+
+    def __call__(self, event: str, **fields: Any) -> None:
+        self._file.write(json.dumps({"event": event, "pid": os.getpid(), "time": time.monotonic(), **fields}) + "\n")
+
+    def finish_wanted(self) -> bool:
+        return (self.folder / "finish").exists()
+
+    def once(self, name: str) -> bool:
+        """True for the first process of the job that asks."""
+        try:
+            (self.folder / f"once-{name}").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+    def _reached(self, point: str, generation: int) -> None:
+        note = self.folder / f"death-{point}-{self.local_rank}"
+        if note.exists():
+            self("death", point=point, generation=generation)
+            note.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)

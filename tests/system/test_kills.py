@@ -1,0 +1,103 @@
+"""Workers are killed while the job trains: no sample is lost, none is seen twice, nobody goes back."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from .conftest import Undisturbed
+from .launching import Lab
+
+MANY = ("--max-restarts", "1000")
+
+
+def test_each_rank_in_turn_may_be_killed(lab: Lab, undisturbed: Undisturbed) -> None:
+    agent = lab.launch("--min", "1", "--max", "3", *MANY, pause=0.03, open_ended=True)
+    for rank in range(3):
+        lab.wait_for_world(3)
+        lab.wait_for_steps(3)
+        lab.kill_rank(rank)
+        lab.wait_for_world(2)
+    lab.wait_for_world(3)
+    lab.finish()
+    assert agent.wait() == 0
+    lab.assert_exact(members=3)
+    lab.assert_follows(undisturbed("--epochs", "300").losses())
+    assert "was killed by SIGKILL" in agent.output
+
+
+def test_two_of_three_may_be_killed_at_once_and_rank_0_twice_in_a_row(lab: Lab) -> None:
+    agent = lab.launch("--min", "1", "--max", "3", *MANY, pause=0.03, open_ended=True)
+    lab.wait_for_world(3)
+    lab.kill_rank(1, 2)
+    lab.wait_for_world(1)
+    lab.wait_for_world(3)
+    lab.kill_rank(0)
+    lab.wait_for_world(2)
+    lab.kill_rank(0)
+    lab.wait_for_world(1)
+    lab.wait_for_steps(3)
+    lab.finish()
+    assert agent.wait() == 0
+    lab.assert_exact()
+
+
+def test_all_but_one_of_four_may_be_killed_and_the_last_one_goes_on_alone(lab: Lab) -> None:
+    agent = lab.launch("--min", "1", "--max", "4", *MANY, pause=0.05, open_ended=True)
+    lab.wait_for_world(4)
+    survivor = lab.pid_of_rank(2)
+    before = lab.step()
+    lab.kill_rank(0, 1, 3)
+    lab.wait_for_world(1)
+    assert {entry["pid"] for entry in lab.journal("step") if entry["world_size"] == 1} == {survivor}
+    assert min(entry["step"] for entry in lab.journal("step", world_size=1)) >= before
+    lab.finish()
+    assert agent.wait() == 0
+    lab.assert_exact()
+
+
+def test_survivors_keep_their_process_and_their_order(lab: Lab) -> None:
+    agent = lab.launch("--min", "1", "--max", "4", *MANY, pause=0.03, open_ended=True)
+    lab.wait_for_world(4)
+    pids = [lab.pid_of_rank(rank) for rank in range(4)]
+    lab.kill_rank(1)
+    lab.wait_for_world(3)
+    assert [lab.pid_of_rank(rank) for rank in range(3)] == [pids[0], pids[2], pids[3]]
+    lab.finish()
+    assert agent.wait() == 0
+    lab.assert_exact()
+
+
+def kill_at_random(lab: Lab, kills: int, seed: int) -> None:
+    """Kills, in short succession, random members of rings of two or more."""
+    source = random.Random(seed)
+    for _ in range(kills):
+        lab.wait(lambda: lab.world_size() >= 2, 60, "a ring of two or more")
+        lab.wait_for_steps(source.randrange(1, 6))
+        world_size = lab.world_size()
+        if world_size >= 2:
+            lab.kill_rank(source.randrange(world_size))
+        generation = lab.generation()
+        lab.wait(lambda generation=generation: lab.generation() > generation, 60, "the next generation")
+
+
+def test_8_kills_in_one_run_cost_no_sample(lab: Lab, undisturbed: Undisturbed) -> None:
+    agent = lab.launch("--min", "1", "--max", "3", *MANY, pause=0.02, open_ended=True)
+    kill_at_random(lab, 8, seed=1)
+    lab.finish()
+    assert agent.wait() == 0
+    lab.assert_exact()
+    lab.assert_follows(undisturbed("--epochs", "300").losses())
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(3))
+def test_30_kills_in_one_run_cost_no_sample(lab: Lab, undisturbed: Undisturbed, seed: int) -> None:
+    agent = lab.launch("--min", "1", "--max", "4", *MANY, pause=0.01, open_ended=True, evaluate=True)
+    kill_at_random(lab, 30, seed)
+    lab.finish()
+    assert agent.wait() == 0
+    lab.assert_exact()
+    lab.assert_follows(undisturbed("--epochs", "3000").losses())
