@@ -43,8 +43,6 @@ def calm_members(recordings: Recordings, world_size: int, steps: int, *programs:
 
 def undisturbed_step_ms(members: Sequence[Recorded], steps: int) -> float:
     """The median time between two commits over the newest steps of the present ring."""
-    times = [note.time for member in members for note in _of_newest(member)[-steps - 1 :][:1]]
-    del times
     gaps = [
         (b.time - a.time) / 1e6
         for member in members
@@ -64,6 +62,19 @@ def wait_for_generation(survivors: Sequence[Recorded], after: int, steps: int, *
         return generations.pop()
 
     return wait_for(resumed, LIMIT, "the survivors' next steps", *programs)
+
+
+def wait_for_members_of(
+    recordings: Recordings, generation: int, world_size: int, steps: int, *programs: Program
+) -> list[Recorded]:
+    """The members of `generation`, once all of them have committed so many steps in it."""
+
+    def there() -> list[Recorded]:
+        members = [each for each in recordings.all() if len(_of_newest(each)) >= steps]
+        members = [each for each in members if each.commits[-1].generation == generation]
+        return members if len(members) == world_size else []
+
+    return wait_for(there, LIMIT, f"generation {generation}", *programs)
 
 
 def observe(survivors: Sequence[Recorded], before: int, disturbed_at: int, step_ms: float) -> Observation:

@@ -29,6 +29,7 @@ from .serving import JobServer, PortError
 from .worker_process import Surroundings
 
 _PACKAGE = "elastic_launch"
+_LAUNCHER = "elastic_launch.launcher."
 _LOOK_AGAIN = 0.5  # seconds between two attempts to find the way to the server
 _STOP_SLACK = 5.0  # seconds that a job may take longer to stop than its workers
 _WATCH_PERIOD = 1.0  # seconds
@@ -220,9 +221,13 @@ class Agent:
             self._ending.set_result(ending)
 
     def _on_bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A fault of the agent's own ends it; one of a library's connection is that connection's affair, and is shown."""
         error = context.get("exception")
         details = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else ""
-        self._end(Ending(exits.BUG, f"the agent has failed: {context.get('message')}", details))
+        if isinstance(error, BaseException) and _passed_through_here(error):
+            self._end(Ending(exits.BUG, f"the agent has failed: {context.get('message')}", details))
+        else:
+            self._reporter.say(f"warning: {context.get('message')}\n{details}")
 
     async def _end_workers(self, ending: Ending) -> None:
         if self._relay is None:
@@ -252,6 +257,11 @@ class Agent:
             await self._client.close()
             await asyncio.wait([life], timeout=2.0)
         if self._server is not None and not self._at_once.is_set():
+            others = self._server.connected_agents
+            if others and ending.code == exits.SUCCESS and self._relay is not None and self._relay.draining:
+                self._reporter.say(
+                    f"{others} other agents need the server in this agent: it goes on for {self._options.shutdown_timeout:g} s"
+                )
             waiting = asyncio.ensure_future(self._server.wait_until_all_have_left(self._options.shutdown_timeout))
             hurried = asyncio.ensure_future(self._at_once.wait())
             await asyncio.wait([waiting, hurried], return_when=asyncio.FIRST_COMPLETED)
@@ -266,3 +276,8 @@ class Agent:
                 await self._server.close()
         if self._meeting is not None:
             self._meeting.close()
+
+
+def _passed_through_here(error: BaseException) -> bool:
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(str(frame.f_globals.get("__name__")).startswith(_LAUNCHER) for frame, _ in frames)

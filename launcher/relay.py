@@ -73,11 +73,13 @@ class Relay:
         self._end = end
         self._reporter = reporter
         self._serves = options.serves
+        self._describes_job = options.describes_job
         self._shutdown_timeout = options.shutdown_timeout
         self._hang_timeout = options.hang_timeout
         self._loop = asyncio.get_running_loop()
         self._welcome: Welcome | None = None
         self._announced = 0
+        self._opened = (0, "")
         self._unanswered: dict[int, Exited] = {}  # by slot
         self._restarts: dict[int, asyncio.TimerHandle] = {}
         self._rejected: set[int] = set()
@@ -126,7 +128,8 @@ class Relay:
         elif isinstance(message, Failed):
             self._end(Ending.failed(self._job, message))
         elif isinstance(message, Refused):
-            self._end(Ending(exits.REFUSED, f"the rendezvous server refused this agent: {message.reason}"))
+            hint = "" if self._describes_job else ". Check --job; a job's first agent needs --min and --max"
+            self._end(Ending(exits.REFUSED, f"the rendezvous server refused this agent: {message.reason}{hint}"))
         else:
             worker_or_none = self.slots.find(message.worker)
             if worker_or_none is not None:
@@ -157,13 +160,19 @@ class Relay:
         self._announced = max(self._announced, message.generation)
         ours = [(place, worker) for place in message.places if (worker := self.slots.find(place.worker)) is not None]
         if any(place.rank == 0 for place, _ in ours):
-            self._meeting.open(self._job, message.generation, message.secret)
+            self._open_meeting(message)
             if is_news:
                 self._reporter.say(f"generation {message.generation}: {_workers(message.world_size)}{_cause(message)}")
         # The last formed generation's ring may still be stepping, until an agreed boundary.
         self._meeting.forget(before=message.formed)
         for place, worker in ours:
             worker.send(msgspec.structs.replace(message, places=[place]))
+
+    def _open_meeting(self, message: Announce) -> None:
+        """Once: a server says again what it is not sure that we have heard, and members may have met already."""
+        if self._opened != (message.generation, message.secret):
+            self._opened = message.generation, message.secret
+            self._meeting.open(self._job, message.generation, message.secret)
 
     def _drain(self, worker: WorkerProcess) -> None:
         """A worker that has not joined hears no message, and has nothing to hand over."""
@@ -199,7 +208,7 @@ class Relay:
         exited = Exited(record.worker, code, kind, worker.step(), reason, tail, record.local_rank)
         self._unanswered[record.local_rank] = exited
         self._send(exited)
-        if kind in ("crash", "rejected") and not self.is_over:
+        if kind in ("crash", "rejected", "stale"):
             words = f"{exits.in_words(code)}, {reason}" if reason else exits.in_words(code)
             self._reporter.say(f"{_name(worker)} has ended{_in_step(exited.step)}: {words}")
         if kind == "rejected":

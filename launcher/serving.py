@@ -38,10 +38,14 @@ class JobServer:
         except RendezvousError as error:
             raise PortError(f"--port {options.port}: {error}") from error
 
+    @property
+    def connected_agents(self) -> int:
+        return self._server.connected_agents
+
     async def wait_until_all_have_left(self, limit: float) -> bool:
         """Other agents are told how the job has ended before their server goes. False if that took more than `limit` seconds."""
         deadline = asyncio.get_running_loop().time() + limit
-        while self._server.connected_agents > 0:
+        while self.connected_agents > 0:
             if asyncio.get_running_loop().time() > deadline:
                 return False
             await asyncio.sleep(_LOOK_AGAIN)

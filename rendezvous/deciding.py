@@ -133,12 +133,10 @@ def _succeeded(books: Books) -> bool:
 
 
 def _release_idle(books: Books) -> None:
-    """Let go whoever leaves and is in no ring: standbys, evicted ones. Finished ones stay until the job is done."""
+    """Let go whoever leaves, is in no ring, and is no source of the state. Finished ones stay until the job is done."""
     for worker in list(books.roster.workers.values()):
-        if not worker.leaving or worker.released or worker.phase in ("member", "finished"):
-            continue
-        others = [holder for holder in books.roster.able_holders() if holder is not worker and not holder.leaving]
-        if not books.roster.is_holder(worker) or others:
+        idle = worker.leaving and not worker.released and worker.phase not in ("member", "finished")
+        if idle and books.roster.here(worker) and not books.roster.is_holder(worker):
             books.release(worker)
 
 

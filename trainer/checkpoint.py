@@ -10,8 +10,9 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,6 +23,8 @@ from .state.payload import Buffers, Payload
 
 if TYPE_CHECKING:
     from .state.replica import Replica
+
+_LARGE = 64 << 20  # bytes: below, memory for a copy is made at once
 
 logger = logging.getLogger("elastic_launch.checkpoint")
 
@@ -54,7 +57,7 @@ class Checkpoints:
         self._every_seconds = every_seconds
         self._last_step = 0
         self._last_time = time.monotonic()
-        self._writer: threading.Thread | None = None
+        self._worker: threading.Thread | None = None
         self._host = torch.empty(0, dtype=torch.uint8)
         self._verified: dict[Path, tuple[int, int]] = {}
         try:
@@ -70,14 +73,17 @@ class Checkpoints:
         return by_steps or by_time
 
     def save_if_due(self, replica: Replica, step: int) -> bool:
-        """Call it between two steps. While the former checkpoint is still being written, the next one waits."""
-        if not self.is_due(step) or (self._writer is not None and self._writer.is_alive()):
+        """Call it between two steps; true if the state was taken. While the former one is being written, it waits."""
+        if not self.is_due(step) or (self._worker is not None and self._worker.is_alive()):
             return False
         begin = time.monotonic()
         try:
             image = replica.capture()
             if self._host.nbytes != image.nbytes:
-                self._host = torch.empty(image.nbytes, dtype=torch.uint8)
+                self._start(self._make_host, image.nbytes, step)
+                if image.nbytes > _LARGE:
+                    return False  # at a later step, when there is memory that has been touched: the copy alone is quick
+                self.close()
             image.payload().copy_to(self._host)
         except (UsageError, MemoryError, RuntimeError) as error:
             self._last_step, self._last_time = step, time.monotonic()
@@ -85,11 +91,7 @@ class Checkpoints:
             return False
         self._last_step, self._last_time = step, time.monotonic()
         self.pause = self._last_time - begin
-        arguments = (step, image.meta, Buffers([cpu_bytes(self._host)]))
-        self._writer = threading.Thread(
-            target=self._write_or_warn, args=arguments, name="elastic-checkpoint", daemon=True
-        )
-        self._writer.start()
+        self._start(self._write_or_warn, step, image.meta, Buffers([cpu_bytes(self._host)]))
         return True
 
     def write_now(self, replica: Replica, step: int, patience: float = 60.0) -> Path:
@@ -133,9 +135,9 @@ class Checkpoints:
 
     def close(self, patience: float = 60.0) -> None:
         """Waits until the checkpoint that is being written, if any, is on the disk; a warning if that takes longer."""
-        if self._writer is not None:
-            self._writer.join(patience)
-            if self._writer.is_alive():
+        if self._worker is not None:
+            self._worker.join(patience)
+            if self._worker.is_alive():
                 logger.warning("the checkpoint in %s is still not written after %g s", self.directory, patience)
 
     def _found(self) -> list[tuple[Path, int]]:
@@ -161,6 +163,19 @@ class Checkpoints:
         except (OSError, Damaged) as error:
             logger.warning("DAMAGED CHECKPOINT %s: %s; falling back to the one before", path, error)
             return False
+
+    def _start(self, work: Callable[..., None], *arguments: Any) -> None:
+        self._worker = threading.Thread(target=work, args=arguments, name="elastic-checkpoint", daemon=True)
+        self._worker.start()
+
+    def _make_host(self, nbytes: int, step: int) -> None:
+        """Memory for the copy. That the system hands it out, at its first use, takes longer than the copy itself."""
+        try:
+            self._host = torch.empty(0, dtype=torch.uint8)  # the former one is not needed beside it
+            self._host = torch.empty(nbytes, dtype=torch.uint8).fill_(0)
+        except RuntimeError as error:
+            self._last_step, self._last_time = step, time.monotonic()  # to be tried again when the next one is due
+            logger.warning("no checkpoint of step %d: no memory for a copy of %d bytes: %s", step, nbytes, error)
 
     def _write_or_warn(self, step: int, meta: bytes, payload: Buffers) -> None:
         try:

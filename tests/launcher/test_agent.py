@@ -233,7 +233,7 @@ def test_a_worker_that_ignores_a_drain_is_killed_in_time(server: ScriptedServer,
     began = time.monotonic()
     agent.signal(signal.SIGTERM)
     assert agent.wait() == 0, agent.text()
-    assert 0.5 <= time.monotonic() - began < 5
+    assert 0.5 <= time.monotonic() - began < 10
     assert b"drained, but not in order within 0.5 s" in agent.stderr
 
 
@@ -282,7 +282,7 @@ def test_a_second_interrupt_ends_at_once(server: ScriptedServer, start_agent: St
     began = time.monotonic()
     agent.signal(signal.SIGINT)
     assert agent.wait() == 130, agent.text()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
     assert not any(lives(process.pid) for process in workers)
 
 
@@ -485,7 +485,13 @@ def test_ipv6_works_throughout(start_agent: StartAgent) -> None:
 
 def test_output_that_nobody_reads_holds_up_nothing_else(server: ScriptedServer, tmp_path: Path) -> None:
     command = [sys.executable, "-u", "-m", "tests.launcher.scripted_worker", "register", "lines=2000000"]
-    options = {"command": command, "urls": [server.url], "host": "here", "address": "127.0.0.1", "shutdown_timeout": 0.5}
+    options = {
+        "command": command,
+        "urls": [server.url],
+        "host": "here",
+        "address": "127.0.0.1",
+        "shutdown_timeout": 0.5,
+    }
     agent = start_reading_nothing(options)
     try:
         server.wait_for(Registered)

@@ -89,6 +89,20 @@ def test_a_termination_of_the_only_agent_ends_it_with_0(start_agent: StartAgent)
     assert agent.wait() == 0, agent.text()
 
 
+def test_an_agent_that_serves_goes_on_for_a_while_after_its_drain(start_agent: StartAgent) -> None:
+    first = start_agent(*JOIN, "form", "await-released", min=1, max=2, nproc=1, shutdown_timeout=2.0)
+    first.wait_for_text("generation 1: 1 worker (")
+    steps = (*JOIN, "print=in", "form", "sleep")
+    second = start_agent(*steps, urls=[url_of(first)], describes_job=False, host="there")
+    second.wait_for_text("g2 r1 there] in")
+    first.signal(signal.SIGTERM)
+    assert first.wait() == 0, first.text()
+    assert b"1 other agents need the server in this agent" in first.stderr
+    assert b"they have lost it" in first.stderr
+    second.wait_for_text("the workers go on without it")
+    assert second.process.poll() is None
+
+
 def test_a_job_with_other_sizes_is_refused(start_agent: StartAgent) -> None:
     first = start_agent("sleep", min=1, max=2, nproc=1)
     second = start_agent("sleep", urls=[url_of(first)], min=1, max=3)

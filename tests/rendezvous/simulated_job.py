@@ -113,6 +113,7 @@ class SimulatedJob:
         self.history: list[FormedGeneration] = []
         self.answers: deque[Callable[[], list[Effect]]] = deque()
         self.known_dead: set[str] = set()
+        self.released: set[str] = set()
         self.success_decided = False
         self.finish: Finish | None = None
         self.failed: Failed | None = None
@@ -326,7 +327,10 @@ class SimulatedJob:
 
     def _check_released(self, message: Released) -> None:
         books = self.machine._books
-        if books.stopping is not None or message.worker not in self.formed.members:
+        if books.stopping is not None or message.worker in self.released:
+            return
+        self.released.add(message.worker)
+        if message.worker not in self.formed.members:
             return
         leaver = books.roster.workers[message.worker]
         if not books.roster.is_holder(leaver):

@@ -79,12 +79,22 @@ class JournalFolder:
             loss = seen.setdefault(entry["step"], entry["loss"])
             assert loss == entry["loss"], f"step {entry['step']}: {loss} and {entry['loss']}"
 
-    def assert_follows(self, undisturbed: dict[int, float], tolerance: float = 1e-9) -> None:
-        """The losses are those of an undisturbed run of one worker."""
-        losses = self.losses()
-        assert losses and len(undisturbed) >= len(losses), f"{len(losses)} steps, {len(undisturbed)} to compare with"
-        worst = max(abs(loss - undisturbed[step]) / abs(undisturbed[step]) for step, loss in losses.items())
+    def assert_follows(self, undisturbed: JournalFolder, tolerance: float = 1e-9) -> None:
+        """Losses, and weights after each epoch, are those of an undisturbed run of one worker."""
+        expected, partial = undisturbed.losses(), self._finished_without_a_voter()
+        losses = {step: loss for step, loss in self.losses().items() if step not in partial}
+        assert losses and len(losses) <= len(expected), f"{len(losses)} steps, {len(expected)} to compare with"
+        worst = max(abs(loss - expected[step]) / abs(expected[step]) for step, loss in losses.items())
         assert worst < tolerance, f"the losses differ by {worst:.2e}"
+        weights = {entry["epoch"]: entry["weights"] for entry in undisturbed.journal("epoch")}
+        for entry in self.journal("epoch"):
+            assert abs(entry["weights"] / weights[entry["epoch"]] - 1) < tolerance, (entry, weights[entry["epoch"]])
+
+    def _finished_without_a_voter(self) -> set[int]:
+        """Steps that survivors have finished on the spot: the metrics of whom they lost are lost with it."""
+        redone = {entry["step"] for entry in self.journal("redo")}
+        changes = [entry for entry in self.journal("change") if entry["cause"] not in ("start", "joined", "drained")]
+        return {entry["step"] + 1 for entry in changes} - redone
 
     def assert_nothing_redone(self) -> None:
         assert not self.journal("redo"), self.journal("redo")

@@ -68,6 +68,20 @@ def test_training_during_the_writing_does_not_change_what_is_written(
     assert target.replica.digest() == digest
 
 
+def test_first_copy_of_a_large_state_waits_for_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elastic_launch.trainer.checkpoint._LARGE", 0)
+    source, target = build("adam", 1), build("adam", 2)
+    source.train(0, 2)
+    checkpoints = Checkpoints(tmp_path, every_steps=1)
+    assert not checkpoints.save_if_due(source.replica, 2)
+    checkpoints.close()
+    source.train(2, 1)
+    assert checkpoints.save_if_due(source.replica, 3)
+    checkpoints.close()
+    assert checkpoints.restore(target.replica) == 3
+    assert source.replica.digest() == target.replica.digest()
+
+
 def test_the_last_n_stay(tmp_path: Path) -> None:
     saved(tmp_path, build("sgd", 1), [1, 2, 3, 4], keep=2)
     assert names(tmp_path) == ["step-000000000003.ckpt", "step-000000000004.ckpt"]

@@ -80,7 +80,7 @@ class Serving:
     """A source that serves in a thread of its own; `error` is what `serve` raised."""
 
     def __init__(self, image: Memory, receivers: int = 1, limit: float = 10.0, host: str = "127.0.0.1") -> None:
-        self.source = CopySource(host, SECRET, limit)
+        self.source = CopySource(host, SECRET, limit, arrival_limit=limit)
         self.error: RingError | None = None
         self.thread = threading.Thread(target=self._serve, args=(image, receivers))
         self.thread.start()

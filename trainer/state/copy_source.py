@@ -12,6 +12,8 @@ from ...errors import RingError
 from .payload import Cursor, Payload
 from .wire import END, LIMIT, META, PART, Connection, Offer, greet_receiver
 
+ARRIVAL_LIMIT = 60.0  # seconds; a receiver that is gone is noticed by its agent long before
+
 
 class Image(Protocol):
     """What a source serves; `layout`, of 16 bytes, is equal for payloads whose bytes mean the same."""
@@ -28,10 +30,14 @@ class Image(Protocol):
 class CopySource:
     """Listens from the start, so that its address can be told; answers once `serve` is called. One a generation."""
 
-    def __init__(self, host: str, secret: str, limit: float = LIMIT) -> None:
-        """Binds a free port of `host`. OSError if that is not an address of this machine."""
+    def __init__(self, host: str, secret: str, limit: float = LIMIT, arrival_limit: float = ARRIVAL_LIMIT) -> None:
+        """Binds a free port of `host`. OSError if that is not an address of this machine.
+
+        `limit` is for a connected receiver without a byte, `arrival_limit` until the next one has come; in seconds.
+        """
         self._secret = secret
         self._limit = limit
+        self._arrival_limit = arrival_limit
         self._lock = threading.Lock()
         self._aborted: str | None = None
         self._connections: set[Connection] = set()
@@ -52,8 +58,8 @@ class CopySource:
     def serve(self, image: Image, receivers: int) -> None:
         """Serves until so many receivers have all that they want of this source.
 
-        RingError if one of them breaks off, if nobody comes or asks for the limit, or on `abort`. The image's memory
-        must not change meanwhile.
+        RingError if one of them breaks off, stalls or does not come, or on `abort`. The image's memory must not change
+        meanwhile.
         """
         payload = image.payload()
         offer = Offer(len(image.meta), payload.nbytes, image.layout)
@@ -62,10 +68,10 @@ class CopySource:
         try:
             while not session.over():
                 self._raise_if_aborted()
-                waited = session.wait_left(self._limit)
+                waited = session.wait_left(self._arrival_limit)
                 if waited is not None and waited <= 0:
                     raise RingError(
-                        f"waited {self._limit:g} s for receivers of the state: {session.greeted} of {receivers} came"
+                        f"waited {self._arrival_limit:g} s for receivers of the state: {session.greeted} of {receivers} came"
                     )
                 ready, _, _ = select.select([self._listener, self._wakes], [], [], waited)
                 if self._wakes in ready:

@@ -99,6 +99,11 @@ def disturb(options: argparse.Namespace, journal: Journal, step: int) -> None:
         ctypes.PyDLL(None).usleep(int(options.hold_gil_for * 1e6))  # PyDLL: called without letting go of the GIL
 
 
+def weights(model: Model) -> float:
+    """One number that every parameter has a part in."""
+    return sum(float(p.detach().double().abs().sum()) for p in model.net.parameters())
+
+
 def main() -> None:
     options = parse()
     journal = Journal(options.journal)
@@ -164,6 +169,7 @@ def main() -> None:
         if job.stopped:
             break
         seen["epochs"] += 1
+        journal("epoch", epoch=epoch, weights=weights(model))
         if options.evaluate:
 
             def means(module: torch.nn.Module, batch: Any) -> dict[str, Any]:
@@ -188,7 +194,7 @@ def main() -> None:
         seen=seen["epochs"],
         epochs=job.epoch + (1 if options.open_ended else 0),
         lr=optimizer.param_groups[0]["lr"],
-        weights=sum(float(p.detach().double().sum()) for p in model.net.parameters()),
+        weights=weights(model),
     )
 
 

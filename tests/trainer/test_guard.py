@@ -1,0 +1,118 @@
+"""Waits that can be ended from outside."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from elastic_launch.errors import RingError
+from elastic_launch.trainer.ring.addresses import RingAddresses, published_address
+from elastic_launch.trainer.ring.guard import Guard
+
+
+class Work:
+    """Stands for an operation of gloo's: completes when the test says so."""
+
+    def __init__(self) -> None:
+        self.future: Any = torch.futures.Future()
+
+    def get_future(self) -> Any:
+        return self.future
+
+
+def watch(guard: Guard, work: Work, result: Any = None) -> Any:
+    return guard.watch(work, result)  # type: ignore[arg-type]
+
+
+def test_an_operation_that_completes_gives_its_result() -> None:
+    guard, work = Guard(3), Work()
+    future = watch(guard, work)
+    work.future.set_result([1, 2])
+    assert future.wait() == [1, 2]
+    assert guard.longest_wait() == 0.0
+
+
+def test_abort_completes_a_wait_whose_operation_never_ends() -> None:
+    guard, work = Guard(3), Work()
+    future = watch(guard, work)
+    threading.Timer(0.05, guard.abort, ["worker 2 is gone"]).start()
+    with pytest.raises(RingError, match="generation 3: worker 2 is gone"):
+        future.wait()
+    work.future.set_result(None)  # too late, and harmless
+
+
+def test_one_failed_operation_ends_all_waits() -> None:
+    guard, failing, waiting = Guard(3), Work(), Work()
+    first, second = watch(guard, failing), watch(guard, waiting)
+    failing.future.set_exception(RuntimeError("connection reset"))
+    for future in (first, second):
+        with pytest.raises(RingError, match="connection reset"):
+            future.wait()
+    assert guard.broken is not None
+
+
+def test_nothing_starts_on_a_broken_ring() -> None:
+    guard = Guard(3)
+    guard.abort("gone")
+    with pytest.raises(RingError):
+        guard.check()
+    with pytest.raises(RingError):
+        watch(guard, Work()).wait()
+
+
+def test_what_waits_for_an_abort_is_called_once_also_when_it_comes_late() -> None:
+    guard, calls = Guard(3), []
+    guard.on_abort(lambda: calls.append("early"))
+    guard.abort("gone")
+    guard.abort("gone again")
+    guard.on_abort(lambda: calls.append("late"))
+    assert calls == ["early", "late"]
+
+
+def blob(host: str, port: int) -> bytes:
+    """A value as gloo stores it for a rank."""
+    if ":" in host:
+        raw = (
+            struct.pack("<H", socket.AF_INET6)
+            + port.to_bytes(2, "big")
+            + bytes(4)
+            + socket.inet_pton(socket.AF_INET6, host)
+        )
+    else:
+        raw = struct.pack("<H", socket.AF_INET) + port.to_bytes(2, "big") + socket.inet_pton(socket.AF_INET, host)
+    return struct.pack("<Q", 4) + b"host" + raw.ljust(128, b"\0") + bytes(24)
+
+
+@pytest.mark.parametrize("address", [("127.0.0.1", 4242), ("10.0.0.7", 1), ("fd00::1", 65535)])
+def test_addresses_are_read_from_what_gloo_publishes(address: tuple[str, int]) -> None:
+    assert published_address(blob(*address)) == address
+
+
+@pytest.mark.parametrize("value", [b"", b"1", bytes(500), b"\xff" * 200])
+def test_other_values_of_the_store_are_no_addresses(value: bytes) -> None:
+    assert published_address(value) is None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_only_connected_sockets_of_the_ring_are_shut(host: str) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with (
+        socket.create_server((host, 0), family=family) as ring,
+        socket.create_server((host, 0), family=family) as other,
+    ):
+        addresses = RingAddresses()
+        addresses.learn(blob(host, ring.getsockname()[1]))
+        ours = [socket.create_connection(ring.getsockname()[:2]), ring.accept()[0]]
+        foreign = [socket.create_connection(other.getsockname()[:2]), other.accept()[0]]
+        assert addresses.shut() == 2
+        assert ours[0].recv(1) == b""
+        foreign[0].sendall(b"x")
+        assert foreign[1].recv(1) == b"x"
+        again = socket.create_connection(ring.getsockname()[:2])  # the listener lives
+        for each in (*ours, *foreign, again):
+            each.close()
