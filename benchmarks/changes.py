@@ -64,7 +64,12 @@ def _join(
     change = joiner.changes[0]
     start["changed"] = (change.time - guest.started) / 1e6
     copy_ms = (change.phases["copied"] - change.phases["connected"]) / 1e6
-    return {**asdict(observation), "copy_ms": copy_ms, "joiner_start_ms": start, "joiner": _phases(joiner, before, heard)}
+    return {
+        **asdict(observation),
+        "copy_ms": copy_ms,
+        "joiner_start_ms": start,
+        "joiner": _phases(joiner, before, heard),
+    }
 
 
 def _drain(

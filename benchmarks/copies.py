@@ -104,7 +104,7 @@ class _Image:
         self._tensors = [torch.ones(nbytes // _TENSORS, dtype=torch.uint8) for _ in range(_TENSORS)]
 
     def views(self) -> list[memoryview]:
-        return [memoryview(tensor.numpy()) for tensor in self._tensors]
+        return [tensor.numpy().data for tensor in self._tensors]
 
     def payload(self) -> Any:
         from elastic_launch.trainer.state.payload import Buffers

@@ -61,5 +61,7 @@ def _one_job(settings: Settings, count: int, generator: random.Random) -> list[d
                 killed_at, died_ms = kill(members[victim].pid)
                 survivors = members[:victim] + members[victim + 1 :]
                 wait_for_generation(survivors, before, 4, job)
-                trials.append({"victim": victim, "died_ms": died_ms, **asdict(observe(survivors, before, killed_at, step_ms))})
+                trials.append(
+                    {"victim": victim, "died_ms": died_ms, **asdict(observe(survivors, before, killed_at, step_ms))}
+                )
     return trials

@@ -43,11 +43,7 @@ def calm_members(recordings: Recordings, world_size: int, steps: int, *programs:
 
 def undisturbed_step_ms(members: Sequence[Recorded], steps: int) -> float:
     """The median time between two commits over the newest steps of the present ring."""
-    gaps = [
-        (b.time - a.time) / 1e6
-        for member in members
-        for a, b in pairwise(_of_newest(member)[-steps - 1 :])
-    ]
+    gaps = [(b.time - a.time) / 1e6 for member in members for a, b in pairwise(_of_newest(member)[-steps - 1 :])]
     return median(gaps)
 
 

@@ -46,11 +46,11 @@ class Settings:
 def parse() -> Settings:
     default = Settings()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__)
-    parser.add_argument(
-        "--only", nargs="+", choices=MEASUREMENTS, default=MEASUREMENTS, help="measure these alone"
-    )
+    parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=MEASUREMENTS, help="measure these alone")
     parser.add_argument("--workers", type=int, default=default.workers)
-    parser.add_argument("--trials", type=int, default=default.trials, help="kills, joins, drains and copies of each kind")
+    parser.add_argument(
+        "--trials", type=int, default=default.trials, help="kills, joins, drains and copies of each kind"
+    )
     parser.add_argument("--torchrun-trials", type=int, default=default.torchrun_trials)
     parser.add_argument("--pairs", type=int, default=default.pairs, help="paired turns against plain DDP")
     parser.add_argument("--block", type=int, default=default.block, help="steps of a turn")
@@ -58,7 +58,10 @@ def parse() -> Settings:
     parser.add_argument("--global-batch", type=int, default=default.global_batch)
     parser.add_argument("--threads", type=int, default=default.threads, help="of torch, in each worker")
     parser.add_argument(
-        "--calm-steps", type=int, default=default.calm_steps, help="undisturbed steps before each trial; S is their median"
+        "--calm-steps",
+        type=int,
+        default=default.calm_steps,
+        help="undisturbed steps before each trial; S is their median",
     )
     parser.add_argument(
         "--replacement-wait",
@@ -80,6 +83,4 @@ def _numbers(text: str) -> tuple[int, ...]:
 def scratch_folder() -> tempfile.TemporaryDirectory[str]:
     """A folder for timelines and checkpoints, in memory where the machine has such a place."""
     shared = Path("/dev/shm")
-    return tempfile.TemporaryDirectory(
-        prefix="elastic-benchmark-", dir=shared if os.access(shared, os.W_OK) else None
-    )
+    return tempfile.TemporaryDirectory(prefix="elastic-benchmark-", dir=shared if os.access(shared, os.W_OK) else None)

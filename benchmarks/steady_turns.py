@@ -10,7 +10,7 @@ import argparse
 import copy
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def main() -> None:
     turns: list[dict[str, Any]] = []
     plain: PlainLoop | None = None
 
-    def elastic_turns() -> Iterator[None]:
+    def elastic_turns() -> Generator[None, None, None]:
         """One step each."""
         for _ in job.epochs(1):
             for x, y in loader:

@@ -44,9 +44,7 @@ def measure(settings: Settings) -> list[dict[str, Any]]:
     return trials
 
 
-def _trial(
-    members: list[Recorded], killed_at: int, died_ms: float, step_ms: float, reached: int
-) -> dict[str, Any]:
+def _trial(members: list[Recorded], killed_at: int, died_ms: float, step_ms: float, reached: int) -> dict[str, Any]:
     firsts = [member.commits[0] for member in members]
     since = [(note.time - killed_at) / 1e6 for note in firsts]
     milestones = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from ..errors import ElasticError, RendezvousError
@@ -10,8 +9,6 @@ from .options import Options
 
 if TYPE_CHECKING:
     from ..rendezvous.server import Server
-
-_LOOK_AGAIN = 0.05  # seconds
 
 
 class PortError(ElasticError):
@@ -21,8 +18,9 @@ class PortError(ElasticError):
 class JobServer:
     """A running server with a memory store."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, job: str) -> None:
         self._server = server
+        self._job = job
         self.url = server.url
 
     @classmethod
@@ -34,7 +32,7 @@ class JobServer:
 
         timing = Timing(hang_timeout=options.hang_timeout, stop=options.shutdown_timeout)
         try:
-            return cls(await Server.start(address, options.port, timing=timing))
+            return cls(await Server.start(address, options.port, timing=timing), options.job)
         except RendezvousError as error:
             raise PortError(f"--port {options.port}: {error}") from error
 
@@ -44,12 +42,7 @@ class JobServer:
 
     async def wait_until_all_have_left(self, limit: float) -> bool:
         """Other agents are told how the job has ended before their server goes. False if that took more than `limit` seconds."""
-        deadline = asyncio.get_running_loop().time() + limit
-        while self.connected_agents > 0:
-            if asyncio.get_running_loop().time() > deadline:
-                return False
-            await asyncio.sleep(_LOOK_AGAIN)
-        return True
+        return await self._server.wait_until_deserted(self._job, limit)
 
     async def close(self) -> None:
         await self._server.stop()

@@ -100,6 +100,9 @@ class AgentConnection:
     async def _greet(self, hello: ToServer) -> None:
         if not isinstance(hello, Hello):
             raise UsageError(f"the first message must be Hello, not {type(hello).__name__}")
+        if self._jobs.stopping:
+            self.end("the rendezvous server stops")
+            return
         job = self._jobs.get(self._job_name)
         if job is None:
             if hello.spec is None:

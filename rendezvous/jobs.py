@@ -25,6 +25,8 @@ class Jobs:
         self.clock = AwakeClock()
         self.connections: set[Connection] = set()
         """Every agent's connection, so that a stop can end them all."""
+        self.stopping = False
+        """Whether agents that come are to be sent away, as their jobs are not over but no longer known here."""
         self._store = store
         self._timing = timing
         self._new_membership = new_membership
@@ -37,6 +39,7 @@ class Jobs:
 
     async def stop(self) -> None:
         """Ends every job's task and every agent's connection. The jobs themselves are not over. May be called again."""
+        self.stopping = True
         for connection in [*self.connections]:
             connection.end("the rendezvous server stops")
         tasks = [*self._tasks.values(), *([self._keeper] if self._keeper else [])]

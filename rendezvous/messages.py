@@ -9,8 +9,6 @@ A message to an agent costs O(its own workers): it never lists the job.
 
 from __future__ import annotations
 
-from typing import Union
-
 import msgspec
 
 
@@ -187,7 +185,7 @@ class Announce(Message, frozen=True):
     `parked`: form, agree, but take no step until a later generation (fewer members than `min`).
     `joiners` of the members, the last ranks, are not of the last formed generation: they receive the state.
     `meeting` is HOST:PORT of the meeting point, served by the agent of rank 0; `secret` opens it.
-    `cause` is one of "start", "lost", "joined", "drained", "broken", "evicted", "restored"; `reason` says it in words, for people.
+    `cause` is one of "start", "lost", "joined", "drained", "broken", "evicted", "restored"; `reason` says it in words.
     """
 
     generation: int
@@ -255,12 +253,10 @@ class Refused(Message, frozen=True):
     reason: str
 
 
-ToServer = Union[
-    Hello, Beat, Started, Exited, Leaving, Stop, Registered, Ready, Broken, Stalled, Formed, Finished
-]
-ToAgent = Union[Welcome, Announce, Release, Released, Evicted, Restart, Drain, Done, Failed, Refused]
-FromWorker = Union[Registered, Ready, Broken, Stalled, Formed, Finished]
-ToWorker = Union[Welcome, Announce, Release, Released, Evicted, Drain, Done]
+ToServer = Hello | Beat | Started | Exited | Leaving | Stop | Registered | Ready | Broken | Stalled | Formed | Finished
+ToAgent = Welcome | Announce | Release | Released | Evicted | Restart | Drain | Done | Failed | Refused
+FromWorker = Registered | Ready | Broken | Stalled | Formed | Finished
+ToWorker = Welcome | Announce | Release | Released | Evicted | Drain | Done
 
 _encoder = msgspec.json.Encoder()
 decode_to_server = msgspec.json.Decoder(ToServer).decode

@@ -43,27 +43,16 @@ def test_two_of_three_may_be_killed_at_once_and_rank_0_twice_in_a_row(lab: Lab) 
     lab.assert_exact()
 
 
-def test_all_but_one_of_four_may_be_killed_and_the_last_one_goes_on_alone(lab: Lab) -> None:
+def test_survivors_keep_their_processes_and_order_and_the_last_of_four_goes_on_alone(lab: Lab) -> None:
     agent = lab.launch("--min", "1", "--max", "4", *MANY, pause=0.05, open_ended=True)
-    lab.wait_for_world(4)
-    survivor = lab.pid_of_rank(2)
-    before = lab.step()
-    lab.kill_rank(0, 1, 3)
-    lab.wait_for_world(1)
-    assert {entry["pid"] for entry in lab.journal("step") if entry["world_size"] == 1} == {survivor}
-    assert min(entry["step"] for entry in lab.journal("step", world_size=1)) >= before
-    lab.finish()
-    assert agent.wait() == 0
-    lab.assert_exact()
-
-
-def test_survivors_keep_their_process_and_their_order(lab: Lab) -> None:
-    agent = lab.launch("--min", "1", "--max", "4", *MANY, pause=0.03, open_ended=True)
     lab.wait_for_world(4)
     pids = [lab.pid_of_rank(rank) for rank in range(4)]
     lab.kill_rank(1)
     lab.wait_for_world(3)
     assert [lab.pid_of_rank(rank) for rank in range(3)] == [pids[0], pids[2], pids[3]]
+    lab.kill_rank(0, 2)
+    lab.wait_for_world(1)
+    assert lab.journal("step")[-1]["pid"] == pids[2]
     lab.finish()
     assert agent.wait() == 0
     lab.assert_exact()

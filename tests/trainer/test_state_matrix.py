@@ -110,3 +110,27 @@ def test_compiled_model_and_plain_model_have_one_structure() -> None:
     assert compiled.replica.structure().digest() == source.replica.structure().digest()
     copy(source.replica, compiled.replica)
     assert compiled.replica.digest() == source.replica.digest()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("capturable", [False, True])
+def test_state_on_a_device_is_copied_and_goes_on_equally(capturable: bool) -> None:
+    trainees = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        trainee = Trainee()
+        trainee.model = torch.nn.Sequential(
+            torch.nn.Linear(6, 64), torch.nn.BatchNorm1d(64), torch.nn.Linear(64, 2)
+        ).cuda()
+        trainee.device = "cuda"
+        trainee.optimizers = [torch.optim.AdamW(trainee.model.parameters(), lr=0.01, capturable=capturable)]
+        trainee.replica.add_model("model", trainee.model)
+        trainee.replica.add_optimizer("optimizer", trainee.optimizers[0])
+        trainees.append(trainee)
+    source, target = trainees
+    source.train(0, SOURCE_STEPS)
+    copy(source.replica, target.replica)
+    steps = [state["step"] for state in target.optimizers[0].state.values()]
+    assert [step.item() for step in steps] == [SOURCE_STEPS] * 6
+    assert all(step.is_cuda == capturable for step in steps)
+    assert_equal_and_go_on(source, target)

@@ -22,6 +22,7 @@ class Trainee:
         self.scaler: torch.amp.GradScaler | None = None
         self.inputs = 6
         self.dtype = torch.float32
+        self.device = "cpu"
         self.loss: Callable[[torch.Tensor], torch.Tensor] = lambda output: output.float().square().mean()
         self.after: Callable[[float], None] = lambda loss: None
 
@@ -31,7 +32,7 @@ class Trainee:
 
     def _step(self, step: int) -> float:
         generator = torch.Generator().manual_seed(step)
-        batch = torch.randn(8, self.inputs, generator=generator).to(self.dtype)
+        batch = torch.randn(8, self.inputs, generator=generator).to(self.device, self.dtype)
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         loss = self.loss(self.model(batch))
