@@ -102,7 +102,7 @@ class AgentConnection:
             raise UsageError(f"the first message must be Hello, not {type(hello).__name__}")
         if self._jobs.stopping:
             self.end("the rendezvous server stops")
-            return
+            raise WebSocketDisconnect
         job = self._jobs.get(self._job_name)
         if job is None:
             if hello.spec is None:

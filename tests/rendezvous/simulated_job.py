@@ -261,6 +261,7 @@ class SimulatedJob:
                 self._persist(effect)
             elif isinstance(effect, PersistDone):
                 assert not self.success_decided
+                assert any(worker.phase == "finished" for worker in self.workers.values())
                 self.success_decided = True
                 self.answers.append(lambda: self.machine.persisted_done(self.now))
             elif isinstance(effect, Finish):
@@ -302,6 +303,8 @@ class SimulatedJob:
             assert any(formed.generation == message.generation for formed in self.history), "released before durable"
         elif isinstance(message, Released):
             self._check_released(message)
+        elif isinstance(message, Failed) and message.code == 76 and self.failed is None:
+            assert not self.holders(), "the job failed though somebody holds its state"
 
     def _check_new(self, message: Announce) -> None:
         books = self.machine._books
@@ -575,6 +578,15 @@ class SimulatedJob:
         raise AssertionError("the job does not come to rest")
 
     # --- questions -----------------------------------------------------------------------------------------------
+
+    def holders(self) -> list[SimulatedWorker]:
+        """Living workers that hold the state of the last formed generation."""
+        return [
+            self.workers[nonce]
+            for nonce in self.formed.members
+            if self.workers[nonce].alive
+            and self.formed.generation in (self.workers[nonce].lineage, self.workers[nonce].reported)
+        ]
 
     @property
     def state(self) -> str:
