@@ -117,7 +117,9 @@ def _drain_rows(trials: Trials) -> list[Row]:
 
 def _steady_rows(trials: Trials) -> list[Row]:
     cost = [100 * (each["elastic"] / each["plain"] - 1) for each in trials]
+    cpu = [100 * (each["elastic_cpu"] / each["plain_cpu"] - 1) for each in trials]
     low, high = interval_of_median(cost)
+    cpu_low, cpu_high = interval_of_median(cpu)
     return [
         Row("plain DDP, a step", "ms", _of(trials, "plain")),
         Row("elastic, a step in paired turns", "ms", _of(trials, "elastic")),
@@ -127,6 +129,7 @@ def _steady_rows(trials: Trials) -> list[Row]:
             summarise(cost),
             *_at_most(median(cost), 2, "2 %"),
         ),
+        Row(f"  in CPU time ({cpu_low:.1f} to {cpu_high:.1f})", "%", summarise(cpu)),
     ]
 
 

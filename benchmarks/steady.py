@@ -11,7 +11,7 @@ from .settings import Settings, scratch_folder
 
 
 def measure(settings: Settings) -> list[dict[str, float]]:
-    """One entry for each pair of turns: milliseconds a step, `elastic` and `plain`."""
+    """One entry for each pair of turns: milliseconds a step, `elastic` and `plain`, and `_cpu` of each."""
     with scratch_folder() as name:
         folder = Path(name)
         out = folder / "turns.json"

@@ -1,7 +1,8 @@
 """The script of the steady measurement: turns of the elastic loop and of a plain DDP loop, alternating in the same processes.
 
 Both train the same model on the same samples with the same optimizer over gloo; the plain one as torch's documentation has
-it, with a DistributedSampler and a DataLoader. A turn's time runs from one barrier to the last step's end on this rank.
+it, with a DistributedSampler and a DataLoader. A turn's time runs from one barrier to the last step's end on this rank; its CPU time, all threads together, is less
+sensitive to what else the machine does.
 """
 
 from __future__ import annotations
@@ -63,10 +64,11 @@ def main() -> None:
             step = kinds[kind]
             step()  # the first one after the other kind finds cold caches
             dist.barrier(plain.group)
-            began = time.monotonic_ns()
+            began, used = time.monotonic_ns(), time.process_time_ns()
             for _ in range(options.block):
                 step()
             taken[kind] = (time.monotonic_ns() - began) / options.block / 1e6
+            taken[f"{kind}_cpu"] = (time.process_time_ns() - used) / options.block / 1e6
         if pair >= 0:
             turns.append(taken)
     if job.rank == 0:

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import ElasticError, RendezvousError
 from ..rendezvous.client import Client
 from ..rendezvous.meeting import MeetingServer
-from ..rendezvous.messages import JobSpec, Stop, ToAgent, Welcome
+from ..rendezvous.messages import Hello, JobSpec, Stop, ToAgent, ToServer, Welcome
 from . import exits
 from .address import address_towards
 from .adopted import reap_adopted
@@ -148,7 +148,7 @@ class Agent:
             f" --rendezvous {url} --job {options.job}"
         )
 
-    def _hello(self) -> Any:
+    def _hello(self) -> Hello:
         assert self._relay is not None
         options = self._options
         spec = None
@@ -156,7 +156,7 @@ class Agent:
             spec = JobSpec(options.min, options.max, options.max_restarts, options.min_timeout)
         return self._relay.hello(self._name, options.host, spec)
 
-    def _send(self, message: Any) -> None:
+    def _send(self, message: ToServer) -> None:
         if self._client is not None:
             self._client.send(message)
 

@@ -166,7 +166,7 @@ def _claim_member(books: Books, agent: Agent, worker: Worker, claim: WorkerClaim
     worker.fate = ""
     if claim.formed == generation.number:
         formed(books, worker, generation.number, 0)
-    if generation.state == "formed" and claim.lineage < generation.number and worker.nonce in generation.members:
+    if generation.state == "formed" and worker.nonce in generation.members:
         books.tell(agent.name, Release(generation.number, generation.parked))
     if claim.broken:
         broken(books, worker, claim.broken)

@@ -18,13 +18,18 @@ def _gathered(books: Books, ready: list[Worker]) -> bool:
         books.reached_at = books.now
     if len(ready) >= books.spec.max:
         return True
+    if _more_are_coming(books):
+        return not books.wait_until(books.reached_at + books.timing.start_window)
+    return not books.wait_until(max(worker.ready_at for worker in ready) + books.timing.gather)
+
+
+def _more_are_coming(books: Books) -> bool:
+    """Whether there are workers that prepare, that will be started, or that were told to become ready again."""
     coming = books.roster.coming(books.clock, books.timing)
     for worker in coming:
         if worker.phase == "evicted":
             books.wait_until(worker.evicted_at + books.timing.recall)
-    if coming or books.pending_restart():
-        return not books.wait_until(books.reached_at + books.timing.start_window)
-    return not books.wait_until(max(worker.ready_at for worker in ready) + books.timing.gather)
+    return bool(coming) or books.pending_restart()
 
 
 def start(books: Books) -> bool:
@@ -53,7 +58,7 @@ def find_checkpoint(books: Books) -> bool:
         worker = roster.workers.get(nonce)
         if presence == "suspected" or (presence == "here" and worker is not None and roster.is_holder(worker)):
             return False
-        absent = absent or (presence == "absent" and not (worker is not None and worker.released))
+        absent = absent or presence == "absent"
     if absent and books.wait_until(books.lost_since + timing.restore_grace):
         return False
     if books.current is not None and books.current.fresh:
@@ -74,7 +79,7 @@ def find_checkpoint(books: Books) -> bool:
         reason = f"every holder of the state is gone: the checkpoint of step {step} is restored"
         books.announce(Cut(members, "restored", reason, fresh=True))
         return True
-    if not ready or absent or roster.coming(books.clock, timing) or books.pending_restart():
+    if not ready or absent or _more_are_coming(books):
         return False
     if not books.wait_until(max(books.lost_since, max(worker.ready_at for worker in ready)) + timing.lost_grace):
         books.fail(state_lost(books))

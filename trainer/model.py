@@ -85,7 +85,11 @@ class ElasticModel(torch.nn.Module):
     def _ddp_over(self, ring: Ring) -> DistributedDataParallel:
         if self.__dict__["_ddp_ring"] is not ring:
             self.forget_ring()
-            ddp = DistributedDataParallel(self.module, init_sync=False, **self.__dict__["_ddp_options"])
+            # Gradients that lie in the buckets save a pass over them each step, which pays for the weighting in `_reduce`.
+            # What a broken reduction leaves in them is dropped with them: an unwound step sets every gradient to None.
+            ddp = DistributedDataParallel(
+                self.module, init_sync=False, gradient_as_bucket_view=True, **self.__dict__["_ddp_options"]
+            )
             ddp.register_comm_hook((self.__dict__["_context"], ring), _reduce)
             self.__dict__["_ddp"], self.__dict__["_ddp_ring"] = ddp, ring
         ddp = self.__dict__["_ddp"]

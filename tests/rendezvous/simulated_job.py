@@ -37,6 +37,7 @@ from elastic_launch.rendezvous.messages import (
     Started,
     ToAgent,
     ToServer,
+    Welcome,
     WorkerClaim,
 )
 
@@ -354,11 +355,15 @@ class SimulatedJob:
                 worker = self.workers[place.worker]
                 if worker.alive and worker.phase != "finished":
                     self._worker_is_announced(worker, message, place.rank)
+        elif isinstance(message, Welcome):
+            for worker in agent.living:
+                if worker.reported == message.formed > worker.lineage:
+                    worker.lineage = worker.reported
         elif isinstance(message, Release):
             for worker in agent.living:
-                if worker.reported == message.generation and worker.lineage < message.generation:
+                if worker.reported == message.generation and worker.lineage <= message.generation:
                     worker.lineage = message.generation
-                    if worker.target == message.generation:
+                    if worker.target == message.generation and worker.phase == "member":
                         worker.ring = message.generation
         elif isinstance(message, Released):
             worker = self.workers[message.worker]

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,18 @@ class Lab(JournalFolder):
 
     def wait_for_text(self, command: Command, text: str, limit: float = 60) -> None:
         self.wait(lambda: text in command.output, limit, repr(text))
+
+    @contextlib.contextmanager
+    def held(self, place: str, limit: float = 60) -> Iterator[None]:
+        """Inside it, somebody waits at that place of the script."""
+        note = self.folder / f"hold-{place}"
+        before = len(self.journal("held", place=place))
+        note.touch()
+        try:
+            self.wait(lambda: len(self.journal("held", place=place)) > before, limit, f"somebody at {place!r}")
+            yield
+        finally:
+            note.unlink()
 
     # --- disturbing ---
 

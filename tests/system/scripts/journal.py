@@ -29,6 +29,15 @@ class Journal:
     def finish_wanted(self) -> bool:
         return (self.folder / "finish").exists()
 
+    def hold(self, place: str) -> None:
+        """Wait here as long as the test wants it."""
+        note = self.folder / f"hold-{place}"
+        if note.exists():
+            self("held", place=place)
+            while note.exists():
+                time.sleep(0.005)
+            self("let go", place=place)
+
     def once(self, name: str) -> bool:
         """True for the first process of the job that asks."""
         try:

@@ -132,9 +132,11 @@ def main() -> None:
     batch = batch or {"global_batch": options.global_batch}
     loader = job.loader(data, seed=3, num_workers=options.num_workers, **batch)
     job.on_change(lambda change: journal("change", **vars(change)))
+    journal.hold("joining")
     journal("ready", local_rank=journal.local_rank)
 
     for epoch in job.epochs(10**9 if options.open_ended else options.epochs):
+        journal.hold("epoch start")
         for ids, x, y in loader:
             began = time.monotonic()
             step = job.global_step + 1
@@ -143,6 +145,7 @@ def main() -> None:
                 total = loader.sampler.step_size()
                 entry, output = job.model(ids, x)
                 loss = torch.nn.functional.mse_loss(output, y)
+                journal.hold("step")
                 ledger.zero_grad()
                 optimizer.zero_grad()
                 (loss + entry * total).backward()
@@ -170,10 +173,12 @@ def main() -> None:
             break
         seen["epochs"] += 1
         journal("epoch", epoch=epoch, weights=weights(model))
+        journal.hold("epoch end")
         if options.evaluate:
 
             def means(module: torch.nn.Module, batch: Any) -> dict[str, Any]:
                 time.sleep(options.evaluation_pause)
+                journal.hold("evaluation")
                 return {"loss": torch.nn.functional.mse_loss(module(batch[0], batch[1])[1], batch[2])}
 
             journal("evaluating", epoch=epoch, rank=job.rank)
