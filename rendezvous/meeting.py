@@ -89,7 +89,9 @@ class MeetingServer:
         await asyncio.sleep(0)  # lets the aborted connections close their descriptors before the loop goes
 
     def _open(self, job: str, generation: int, secret: str) -> None:
-        self._generations[job, generation] = _Generation(secret)
+        opened = self._generations.get((job, generation))
+        if opened is None or opened.secret != secret:
+            self._generations[job, generation] = _Generation(secret)
         self._newest[job] = max(generation, self._newest.get(job, 0))
         for connection in [*self._connections]:
             connection.enter_if_opened()
@@ -100,7 +102,7 @@ class MeetingServer:
                 del self._generations[job, generation]
                 self._newest[job] = max(before - 1, self._newest[job])
         for connection in [*self._connections]:
-            if connection.generation < before:
+            if 0 < connection.generation < before:  # 0: it has not said yet where it wants to go
                 connection.abort()
 
     def admit(self, request: Enter) -> _Generation | Denied | None:

@@ -95,7 +95,10 @@ class Checkpoints:
         return True
 
     def write_now(self, replica: Replica, step: int, patience: float = 60.0) -> Path:
-        """Writes straight from the live state and returns when it is on the disk. CheckpointError if that fails."""
+        """Writes straight from the live state and returns when it is on the disk. CheckpointError if that fails.
+
+        Others may do so at the same time: what is half-written in the directory is left alone.
+        """
         self.close(patience)
         image = replica.capture()
         try:
@@ -179,6 +182,7 @@ class Checkpoints:
 
     def _write_or_warn(self, step: int, meta: bytes, payload: Buffers) -> None:
         try:
+            remove_leftovers(self.directory)
             self._write(step, meta, payload)
         except Exception as error:
             logger.warning(
@@ -187,7 +191,6 @@ class Checkpoints:
             )  # fmt: skip
 
     def _write(self, step: int, meta: bytes, payload: Payload) -> Path:
-        remove_leftovers(self.directory)
         path = write(self.directory, step, meta, payload)
         older = [other for other, its_step in self._found() if its_step <= step]
         for other in older[self._keep :]:

@@ -144,7 +144,9 @@ class RandomJob(RuleBasedStateMachine):
 
     @rule(
         index=pick,
-        event=st.sampled_from(["host dies", "pod is gone", "everybody leaves", "all but one die", "checkpoint", "the end"]),
+        event=st.sampled_from(
+            ["host dies", "pod is gone", "everybody leaves", "all but one die", "checkpoint", "the end"]
+        ),
         step=st.integers(1, 9),
     )
     def rarely(self, index: int, event: str, step: int) -> None:

@@ -13,8 +13,8 @@ MANY = ("--max-restarts", "1000")
 
 
 def serve_one(lab: Lab, *flags: str, **options: object) -> Command:
-    """An agent with one worker, which serves the job for up to four."""
-    return lab.launch("--min", "1", "--max", "4", "--nproc-per-node", "1", *flags, **{"open_ended": True, **options})
+    """An agent with one worker, which serves the job for up to three."""
+    return lab.launch("--min", "1", "--max", "3", "--nproc-per-node", "1", *flags, **{"open_ended": True, **options})
 
 
 def join_one(lab: Lab, first: Command, **options: object) -> Command:
@@ -32,17 +32,17 @@ def test_agents_join_anywhere_in_the_script_and_leave_again_with_nothing_redone(
     options = {"pause": 0.03, "evaluate": True}
     first = serve_one(lab, **options)
     others = []
-    for number, place in enumerate(["epoch start", "step", "epoch end"], 2):
+    for number, place in enumerate(["step", "epoch end"], 2):
         with lab.held(place):
             others.append(join_one(lab, first, **options))
             wait_until_announced(lab, first, number, "a worker joined")
         lab.wait_for_world(number)
-    for number, (agent, place) in enumerate(zip(others, ["evaluation", "step", "epoch end"], strict=True)):
+    for number, (agent, place) in enumerate(zip(others, ["evaluation", "step"], strict=True)):
         with lab.held(place):
             agent.signal(signal.SIGTERM)
             lab.wait_for_text(agent, "leave the job")
         assert agent.wait(30) == 0
-        lab.wait_for_world(3 - number)
+        lab.wait_for_world(2 - number)
     lab.finish()
     assert first.wait() == 0
     lab.assert_exact(members=1)

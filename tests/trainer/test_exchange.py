@@ -14,7 +14,12 @@ from elastic_launch.trainer.exchange import Action, Report, decide
 
 def report(lineage: int, agreed: int, pending: str = "", behind: bool = False, **more: object) -> Report:
     return Report(
-        worker="w", lineage=lineage, agreed=agreed, pending=pending, stands_behind=behind, **more  # type: ignore[arg-type]
+        worker="w",
+        lineage=lineage,
+        agreed=agreed,
+        pending=pending,
+        stands_behind=behind,
+        **more,  # type: ignore[arg-type]
     )
 
 

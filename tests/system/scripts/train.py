@@ -55,7 +55,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--journal", required=True)
     parser.add_argument("--samples", type=int, default=200)
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--open-ended", action="store_true", help="train until the test says so, then to the epoch's end")
+    parser.add_argument(
+        "--open-ended", action="store_true", help="train until the test says so, then to the epoch's end"
+    )
     parser.add_argument("--global-batch", type=int, default=32)
     parser.add_argument("--batch-per-worker", type=int, default=None)
     parser.add_argument("--dtype", default="float64")
@@ -69,7 +71,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--raise-at", default="", help="STEP:LOCAL_RANK or STEP:all, in the first life only")
     parser.add_argument("--exit-at", default="", help="STEP:LOCAL_RANK:CODE")
     parser.add_argument("--starve-at", default="", help="STEP:LOCAL_RANK: run out of memory there, once")
-    parser.add_argument("--stillborn", type=int, default=-1, help="this local rank crashes before it joins, in later lives")
+    parser.add_argument(
+        "--stillborn", type=int, default=-1, help="this local rank crashes before it joins, in later lives"
+    )
     parser.add_argument("--poison", type=int, default=None, help="a sample that crashes whoever gets it")
     parser.add_argument("--hold-gil-at", type=int, default=0, help="step at which local rank 0 holds the GIL")
     parser.add_argument("--hold-gil-for", type=float, default=0.0)
