@@ -13,9 +13,9 @@ _DISTINCT = 4096
 
 
 class Samples(torch.utils.data.Dataset[Any]):
-    """So many that no epoch ends while a trial runs."""
+    """As many as a large data set has, by repeating a few; so that no epoch ends while a trial runs."""
 
-    def __init__(self, features: int, classes: int, length: int = 1 << 20) -> None:
+    def __init__(self, features: int, classes: int, length: int) -> None:
         generator = torch.Generator().manual_seed(7)
         self._x = torch.randn(_DISTINCT, features, generator=generator)
         self._y = torch.randint(classes, (_DISTINCT,), generator=generator)
@@ -52,4 +52,5 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Those of `Settings.workload_flags`."""
     parser.add_argument("--layers", type=lambda text: [int(part) for part in text.split(",")], required=True)
     parser.add_argument("--global-batch", type=int, required=True)
+    parser.add_argument("--samples", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)

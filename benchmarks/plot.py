@@ -12,8 +12,16 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-_PATH = ("broken", "announced", "exchanged", "connected", "copied", "released", "first step")
-_PLANNED = ("stopped", "announced", "exchanged", "connected", "copied", "released", "first step")
+_PATH = {
+    "broken": "detect and abort",
+    "announced": "announce",
+    "exchanged": "exchange reports",
+    "connected": "connect the ring",
+    "copied": "copy, compare digests",
+    "released": "release",
+    "first step": "first step",
+}
+_PLANNED = {"stopped": "the step before", **{name: label for name, label in _PATH.items() if name != "broken"}}
 
 
 def draw(path: Path, results: Mapping[str, Any], where: Mapping[str, Any]) -> None:
@@ -57,7 +65,7 @@ def _draw_phases(axes: Any, results: Mapping[str, Any]) -> None:
         for index, name in enumerate(path):
             end = _median_of_last(trials, name)
             if index or key == "kills":
-                axes.barh(row, end - left, left=left, color=colours[index], label=name if row == 0 else None)
+                axes.barh(row, end - left, left=left, color=colours[index], label=path[name] if row == 0 else None)
                 left = max(left, end)
     axes.set_yticks(range(len(kinds)), list(kinds))
     axes.set_xlabel("ms since the kill, the announcement, the SIGTERM; last survivor, medians")

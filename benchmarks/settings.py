@@ -23,6 +23,7 @@ class Settings:
     block: int = 20
     layers: tuple[int, ...] = (784, 1024, 1024, 640, 10)
     global_batch: int = 64
+    samples: int = 1 << 20
     threads: int = 1
     calm_steps: int = 30
     replacement_wait: float = 1.5
@@ -39,6 +40,7 @@ class Settings:
         return [
             *("--layers", ",".join(map(str, self.layers))),
             *("--global-batch", str(self.global_batch)),
+            *("--samples", str(self.samples)),
             *("--threads", str(self.threads)),
         ]
 
@@ -56,6 +58,7 @@ def parse() -> Settings:
     parser.add_argument("--block", type=int, default=default.block, help="steps of a turn")
     parser.add_argument("--layers", type=_numbers, default=default.layers, help="widths of the MLP, comma-separated")
     parser.add_argument("--global-batch", type=int, default=default.global_batch)
+    parser.add_argument("--samples", type=int, default=default.samples, help="of the data set, which are one epoch")
     parser.add_argument("--threads", type=int, default=default.threads, help="of torch, in each worker")
     parser.add_argument(
         "--calm-steps",

@@ -1,8 +1,8 @@
 """The script of the steady measurement: turns of the elastic loop and of a plain DDP loop, alternating in the same processes.
 
 Both train the same model on the same samples with the same optimizer over gloo; the plain one as torch's documentation has
-it, with a DistributedSampler and a DataLoader. A turn's time runs from one barrier to the last step's end on this rank; its CPU time, all threads together, is less
-sensitive to what else the machine does.
+it, with a DistributedSampler and a DataLoader. A turn's time runs from one barrier to the last step's end on this rank.
+Its CPU time, of all threads together, is less sensitive to what else the machine does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
     model = mlp(options.layers)
     plain_model = copy.deepcopy(model)
     optimizer, plain_optimizer = optimizer_for(model), optimizer_for(plain_model)
-    data = Samples(options.layers[0], options.layers[-1])
+    data = Samples(options.layers[0], options.layers[-1], options.samples)
     job = elastic.join(model=model, optimizer=optimizer)
     loader = job.loader(data, global_batch=options.global_batch, collate_fn=as_it_is)
     turns: list[dict[str, Any]] = []

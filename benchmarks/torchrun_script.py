@@ -15,6 +15,7 @@ def main() -> None:
     parser.add_argument("--timeline", type=Path, required=True)
     parser.add_argument("--layers", type=lambda text: [int(part) for part in text.split(",")], required=True)
     parser.add_argument("--global-batch", type=int, required=True)
+    parser.add_argument("--samples", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
     options = parser.parse_args()
     timeline = Timeline(options.timeline)
@@ -41,7 +42,7 @@ def main() -> None:
         optimizer.load_state_dict(state["optimizer"])
         step = state["step"]
     model = torch.nn.parallel.DistributedDataParallel(module)
-    data = Samples(options.layers[0], options.layers[-1])
+    data = Samples(options.layers[0], options.layers[-1], options.samples)
     sampler: Any = torch.utils.data.DistributedSampler(data, world_size, rank)
     loader: Any = torch.utils.data.DataLoader(
         data, batch_size=options.global_batch // world_size, sampler=sampler, collate_fn=as_it_is

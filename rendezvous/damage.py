@@ -29,10 +29,10 @@ def damage(books: Books, generation: Generation) -> Damage | None:
     lost, evicted, left, suspected = [], [], [], []
     for nonce in watched(generation):
         worker = roster.workers.get(nonce) or roster.dead.get(nonce)
-        if worker is not None and worker.released:
+        if worker is not None and worker.released and (generation.state == "formed" or nonce in generation.leavers):
             continue
         presence = roster.presence(nonce, books.clock)
-        if presence in ("dead", "absent"):
+        if presence in ("dead", "absent") or (worker is not None and worker.released):
             lost.append(nonce)
         elif presence == "suspected":
             suspected.append(nonce)

@@ -93,8 +93,9 @@ def _take_one(books: Books) -> bool:
         if _replace(books, generation, broken):
             return True
     elif generation is not None and generation.state == "forming" and generation.is_complete:
-        books.persist(generation)
-        return False
+        if not (generation.fresh and _holders_return(books)):
+            books.persist(generation)
+            return False
     if books.roster.able_holders():
         books.lost_since, books.asked_for_checkpoints = None, False
     if books.roster.formed is None:
@@ -185,6 +186,16 @@ def _let_go(books: Books, cut: LetGo) -> bool:
     for nonce in cut.holders:
         books.release(books.roster.workers[nonce], last_holder=True)
     return True
+
+
+def _holders_return(books: Books) -> bool:
+    """Whether somebody is here who holds the state that a checkpoint is about to take the place of."""
+    for worker in books.roster.workers.values():
+        if books.roster.is_holder(worker) and books.roster.here(worker) and not worker.released:
+            recalled = worker.phase == "evicted" and books.wait_until(worker.evicted_at + books.timing.recall)
+            if recalled or worker.phase in ("member", "ready"):
+                return True
+    return False
 
 
 def _take_back(books: Books) -> bool:

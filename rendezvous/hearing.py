@@ -32,7 +32,7 @@ def hear(books: Books, name: str, message: ToServer) -> None:
         _hello(books, name, message)
         return
     agent = books.roster.agents.get(name)
-    if agent is None or not agent.connected:
+    if agent is None or not agent.connected or name in books.roster.gone_agents:
         return  # the first message on a connection is Hello
     agent.since = books.now
     if agent.absent:

@@ -96,6 +96,7 @@ class Generation:
     previous: int = 0
     abort: bool = False
     parked: bool = False
+    joiners: int = 0  # of the members, the last ones, do not hold the state
     fresh: bool = False
     adopted: bool = False
     meeting: str = ""

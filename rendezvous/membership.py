@@ -19,7 +19,8 @@ from .hearing import drain, hear
 from .members import FormedGeneration, Generation, Timing
 from .messages import Failed, JobSpec, ToServer
 from .roster import Roster
-from .starting import STATE_LOST
+
+STORE_UNUSABLE = 69  # the job's exit code
 
 __all__ = ["Effect", "Event", "Finish", "FormedGeneration", "Membership", "Persist", "PersistDone", "Tell", "Timing"]
 
@@ -65,13 +66,15 @@ class Membership:
         """An agent with all its workers, or one worker, is known to be gone, whatever its connection says."""
         self._enter(now)
         books = self._books
-        if name in books.roster.agents:
+        worker = books.roster.workers.get(name)
+        if worker is not None:
+            books.bury(worker, f"{books.name(name)} is gone: {reason}")
+        else:  # perhaps an agent that has yet to say its Hello
             books.roster.gone_agents.add(name)
             for worker in books.roster.of_agent(name):
                 books.bury(worker, f"{books.name(worker.nonce)} is gone: {reason}")
-        elif name in books.roster.workers:
-            worker = books.roster.workers[name]
-            books.bury(worker, f"{books.name(name)} is gone: {reason}")
+            if name in books.roster.agents:
+                books.roster.agents[name].absent = True
         return self._leave()
 
     def drain(self, worker: str, now: float) -> list[Effect]:
@@ -97,7 +100,7 @@ class Membership:
                 formed(self._books, current)
             elif actual is None or actual.generation < self._books.formed_number:
                 reason = f"the store has lost generation {self._books.formed_number} of the job"
-                self._books.fail(Failed(STATE_LOST, reason))
+                self._books.fail(Failed(STORE_UNUSABLE, reason))
             else:
                 current.state, current.outdated = "forming", True
                 self._adopt(actual)

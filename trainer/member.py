@@ -112,7 +112,7 @@ class Member:
     def change_wanted(self) -> bool:
         """A later generation has been announced, or this worker may go without one."""
         announced = self.control.announced
-        return self.control.may_leave is not None or announced is not None and announced.generation > self.generation
+        return self.control.may_leave is not None or (announced is not None and announced.generation > self.generation)
 
     def boundary(self) -> None:
         """Be in an intact ring that may step, and leave it if that was agreed. Only where no step is in progress."""

@@ -63,6 +63,7 @@ class SimulatedWorker:
     hung: bool = False
     leaving: bool = False
     gone_by_plan: bool = False
+    ended: bool = False  # its script came to an end without ever joining
 
     @property
     def well(self) -> bool:
@@ -190,7 +191,7 @@ class SimulatedJob:
     ) -> None:
         """Its process ends, and its agent says so."""
         if worker.alive:
-            worker.alive = False
+            worker.alive, worker.ended = False, kind == "done"
             exited = Exited(worker.nonce, code, kind, step, tail=tail, local_rank=worker.slot)
             if kind == "crash" and not worker.leaving:
                 worker.agent.unanswered[worker.nonce] = exited
@@ -262,7 +263,7 @@ class SimulatedJob:
                 self._persist(effect)
             elif isinstance(effect, PersistDone):
                 assert not self.success_decided
-                assert any(worker.phase == "finished" for worker in self.workers.values())
+                assert any(w.phase == "finished" or w.ended for w in self.workers.values())
                 self.success_decided = True
                 self.answers.append(lambda: self.machine.persisted_done(self.now))
             elif isinstance(effect, Finish):
@@ -315,6 +316,10 @@ class SimulatedJob:
         handover = any(books.roster.workers[nonce].leaving for nonce in members)
         assert len(members) <= self.spec.max + handover, "more than max"
         holders = [nonce for nonce in members if nonce in self.formed.members]
+        assert message.joiners == sum(
+            not books.roster.is_holder(books.roster.workers[nonce])
+            for nonce in members[len(members) - message.joiners :]
+        )
         if message.cause == "start":
             assert not self.history
         elif message.cause != "restored":

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from elastic_launch.rendezvous.messages import JobSpec
 
 from .simulated_job import SimulatedAgent, SimulatedJob, SimulatedWorker
 
-NOISE = settings(
-    max_examples=120,
-    stateful_step_count=70,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-)
-
-pick = st.integers(0, 63)
+WAITS = (0.01, 0.06, 0.11, 0.5, 1.1, 2.5, 4.0)
+PAUSES = (2.0, 5.0, 30.0)
 
 
 class RandomJob(RuleBasedStateMachine):
@@ -27,152 +23,146 @@ class RandomJob(RuleBasedStateMachine):
         least=st.integers(1, 3),
         room=st.integers(0, 3),
         slots=st.lists(st.integers(1, 3), min_size=1, max_size=3),
-        instant=st.booleans(),
+        instant_store=st.booleans(),
     )
-    def begin(self, least: int, room: int, slots: list[int], instant: bool) -> None:
-        self.rare = 0
-        self.job = SimulatedJob(JobSpec(least, least + room, max_restarts=1000), instant_store=instant)
+    def begin(self, least: int, room: int, slots: list[int], instant_store: bool) -> None:
+        self.job = SimulatedJob(JobSpec(least, least + room, max_restarts=1000), instant_store=instant_store)
         for count in slots:
             self.job.add_agent(count)
         self.job.run(0.2)
 
-    def agents(self) -> list[SimulatedAgent]:
-        return [agent for agent in self.job.agents.values() if not agent.dead]
+    @rule(event=st.deferred(lambda: EVENTS), which=st.integers(0, 63))
+    def happens(self, event: str, which: int) -> None:
+        act: Callable[[int], None] = getattr(self, event)
+        act(which)
 
-    def agent(self, index: int) -> SimulatedAgent | None:
-        agents = self.agents()
-        return agents[index % len(agents)] if agents else None
+    def agent(self, which: int) -> SimulatedAgent | None:
+        agents = [agent for agent in self.job.agents.values() if not agent.dead]
+        return agents[which % len(agents)] if agents else None
 
-    def worker(self, index: int) -> SimulatedWorker | None:
+    def worker(self, which: int) -> SimulatedWorker | None:
         workers = [worker for worker in self.job.workers.values() if worker.alive]
-        return workers[index % len(workers)] if workers else None
+        return workers[which % len(workers)] if workers else None
 
-    # --- progress
+    # --- progress ------------------------------------------------------------------------------------------------
 
-    @rule(index=pick)
-    def the_server_hears_one_message(self, index: int) -> None:
-        if agent := self.agent(index):
+    def all_is_well_for_a_moment(self, which: int) -> None:
+        self.job.run(0.15)
+
+    def the_server_hears_a_message(self, which: int) -> None:
+        if agent := self.agent(which):
             self.job.deliver_to_server(agent)
 
-    @rule(index=pick)
-    def an_agent_hears_one_message(self, index: int) -> None:
-        if agent := self.agent(index):
+    def an_agent_hears_a_message(self, which: int) -> None:
+        if agent := self.agent(which):
             self.job.deliver_to_agent(agent)
 
-    @rule()
-    def everything_arrives(self) -> None:
+    def everything_arrives(self, which: int) -> None:
         self.job.deliver_everything()
 
-    @rule()
-    def everybody_acts(self) -> None:
-        self.job.act(restart=False)
+    def everybody_acts(self, which: int) -> None:
+        self.job.act(restart=which % 2 == 0)
 
-    @rule()
-    def everything_arrives_and_everybody_acts(self) -> None:
-        self.job.deliver_everything()
-        self.job.act()
-        self.job.deliver_everything()
-
-    @rule(index=pick)
-    def a_worker_acts(self, index: int) -> None:
-        if worker := self.worker(index):
-            job = self.job
+    def a_worker_acts(self, which: int) -> None:
+        worker, job = self.worker(which), self.job
+        if worker is not None:
             job.prepare(worker)
             for act in (job.arrive, job.report_formed, job.report_broken, job.report_stalled, job.finish_training):
                 if act(worker):
                     return
 
-    @rule()
-    def the_newest_generation_is_completed(self) -> None:
+    def the_newest_generation_is_completed(self, which: int) -> None:
         if self.job.newest:
             self.job.complete(self.job.newest)
 
-    @rule()
-    def the_store_answers(self) -> None:
+    def the_store_answers(self, which: int) -> None:
         self.job.answer_from_store()
 
-    @rule(back=st.integers(0, 3))
-    def an_answer_of_the_store_comes_twice(self, back: int) -> None:
+    def an_answer_of_the_store_comes_twice(self, which: int) -> None:
         job = self.job
-        if len(job.history) > back and not job.answers:
-            job.carry_out(job.machine.persisted(job.history[-1 - back].generation, job.now))
+        if job.history and not job.answers:
+            job.carry_out(job.machine.persisted(job.history[-1 - which % len(job.history)].generation, job.now))
 
-    @rule(seconds=st.sampled_from([0.01, 0.06, 0.11, 0.5, 1.1, 2.5, 4.0]))
-    def time_passes(self, seconds: float) -> None:
-        self.job.advance(seconds)
+    def time_passes(self, which: int) -> None:
+        self.job.advance(WAITS[which % len(WAITS)])
 
-    @rule(seconds=st.sampled_from([2.0, 5.0, 30.0]))
-    def the_server_pauses(self, seconds: float) -> None:
-        self.job.pause(seconds)
+    # --- faults --------------------------------------------------------------------------------------------------
 
-    @rule()
-    def all_is_well_for_a_moment(self) -> None:
-        self.job.run(0.15)
+    def the_server_pauses(self, which: int) -> None:
+        self.job.pause(PAUSES[which % len(PAUSES)])
 
-    # --- faults
+    def a_worker_dies(self, which: int) -> None:
+        if worker := self.worker(which):
+            self.job.kill(worker)
 
-    @rule(index=pick, fault=st.sampled_from(["dies", "dies", "hangs", "wakes", "wakes", "leaves", "is drained"]))
-    def a_worker(self, index: int, fault: str) -> None:
-        job, worker = self.job, self.worker(index)
-        if worker is None:
-            return
-        if fault == "dies":
-            job.kill(worker)
-        elif fault in ("hangs", "wakes"):
-            worker.hung = fault == "hangs"
-        elif fault == "leaves":
-            job.leave(worker)
-        elif worker.nonce in job.machine._books.roster.workers:
-            job.drain(worker)
+    def a_worker_hangs(self, which: int) -> None:
+        if worker := self.worker(which):
+            worker.hung = True
 
-    @rule(index=pick, fault=st.sampled_from(["breaks", "reconnects", "reconnects", "freezes", "thaws", "thaws"]))
-    def a_connection(self, index: int, fault: str) -> None:
-        job, agent = self.job, self.agent(index)
-        if agent is None:
-            return
-        if fault == "breaks":
-            job.disconnect(agent)
-        elif fault == "reconnects" and not agent.told_end:
-            job.connect(agent)
-        else:
-            agent.silent = fault == "freezes"
+    def a_worker_wakes(self, which: int) -> None:
+        if worker := self.worker(which):
+            worker.hung = False
 
-    @precondition(lambda self: len(self.job.agents) < 9)
-    @rule(slots=st.integers(1, 2), ready=st.booleans())
-    def an_agent_arrives(self, slots: int, ready: bool) -> None:
-        self.job.add_agent(slots, ready=ready)
+    def a_worker_is_to_leave(self, which: int) -> None:
+        if worker := self.worker(which):
+            self.job.leave(worker)
 
-    @rule(
-        index=pick,
-        event=st.sampled_from(
-            ["host dies", "pod is gone", "everybody leaves", "all but one die", "checkpoint", "the end"]
-        ),
-        step=st.integers(1, 9),
-    )
-    def rarely(self, index: int, event: str, step: int) -> None:
-        job, agent, worker = self.job, self.agent(index), self.worker(index)
-        self.rare += 1
-        if agent is None or worker is None or self.rare % 4:
-            return
-        if event == "host dies":
-            job.kill_agent(agent)
-        elif event == "pod is gone":
-            job.report_gone(agent.name)
-        elif event == "everybody leaves":
-            for other in [worker for worker in job.workers.values() if worker.alive]:
-                job.leave(other)
-        elif event == "all but one die":
-            for other in [other for other in job.workers.values() if other.alive and other is not worker]:
-                job.kill(other)
-        elif event == "checkpoint":
-            for other in job.workers.values():
-                other.checkpoint = step
-        else:
-            job.training_is_over = True
+    def a_worker_is_drained(self, which: int) -> None:
+        worker = self.worker(which)
+        if worker is not None and self.job.phase(worker) != "unknown":
+            self.job.drain(worker)
 
-    # --- the end
+    def a_connection_breaks(self, which: int) -> None:
+        if agent := self.agent(which):
+            self.job.disconnect(agent)
+
+    def an_agent_reconnects(self, which: int) -> None:
+        agent = self.agent(which)
+        if agent is not None and not agent.told_end:
+            self.job.connect(agent)
+
+    def a_host_freezes(self, which: int) -> None:
+        if agent := self.agent(which):
+            agent.silent = True
+
+    def a_host_thaws(self, which: int) -> None:
+        if agent := self.agent(which):
+            agent.silent = False
+
+    def an_agent_arrives(self, which: int) -> None:
+        if len(self.job.agents) < 9:
+            self.job.add_agent(1 + which % 2, ready=which % 4 < 2)
+
+    def a_host_dies(self, which: int) -> None:
+        if agent := self.agent(which):
+            self.job.kill_agent(agent)
+
+    def a_pod_is_gone(self, which: int) -> None:
+        if agent := self.agent(which):
+            self.job.report_gone(agent.name)
+
+    def all_but_one_die(self, which: int) -> None:
+        survivor = self.worker(which)
+        for worker in self.job.workers.values():
+            if worker is not survivor:
+                self.job.kill(worker)
+
+    def everybody_is_to_leave(self, which: int) -> None:
+        for worker in list(self.job.workers.values()):
+            if worker.alive:
+                self.job.leave(worker)
+
+    def a_checkpoint_is_written(self, which: int) -> None:
+        for worker in self.job.workers.values():
+            worker.checkpoint = which
+
+    def the_training_comes_to_its_end(self, which: int) -> None:
+        self.job.training_is_over = True
+
+    # --- the end -------------------------------------------------------------------------------------------------
 
     def teardown(self) -> None:
+        """No more faults: the job comes to rest where its rules want it."""
         if not hasattr(self, "job"):
             return
         job = self.job
@@ -187,22 +177,54 @@ class RandomJob(RuleBasedStateMachine):
             assert all(agent.told_end for agent in job.agents.values() if not agent.dead and agent.connected)
             return
         assert not job.training_is_over or job.state != "running", "the end of the training was not noticed"
-        alive = [w for w in job.workers.values() if w.alive and not w.agent.dead]
-        holders = [w for w in alive if w.lineage == job.formed.generation and w.nonce in job.formed.members]
+        alive = [worker for worker in job.workers.values() if worker.alive and not worker.agent.dead]
         wanted = min(job.spec.max, len(alive))
         if job.state in ("running", "parked"):
             assert not any(worker.leaving for worker in alive), "a leaver was not let go"
-            assert len(job.running) == wanted, (job.running, alive)
-            assert job.state == "running" if wanted >= job.spec.min else job.state == "parked"
+            assert len(job.running) == wanted, "not everybody who could is in the ring"
+            assert job.state == ("running" if wanted >= job.spec.min else "parked")
         elif job.state == "starting":
             assert not job.history and len(alive) < job.spec.min
         else:
-            assert job.state == "lost", job.state
-            assert not holders, "the job waits though somebody holds its state"
-        if job.state != "running":
-            job.now += job.spec.min_timeout  # nobody comes
-            job.run(1.0)
+            assert job.state == "lost", "the job stands still"
+            assert not job.holders(), "the job waits though somebody holds its state"
 
 
-RandomJob.TestCase.settings = NOISE
+WEIGHTS: dict[str, int] = {
+    "all_is_well_for_a_moment": 6,
+    "the_server_hears_a_message": 8,
+    "an_agent_hears_a_message": 8,
+    "everything_arrives": 4,
+    "everybody_acts": 8,
+    "a_worker_acts": 8,
+    "the_newest_generation_is_completed": 2,
+    "the_store_answers": 4,
+    "an_answer_of_the_store_comes_twice": 1,
+    "time_passes": 5,
+    "the_server_pauses": 1,
+    "a_worker_dies": 2,
+    "a_worker_hangs": 1,
+    "a_worker_wakes": 2,
+    "a_worker_is_to_leave": 1,
+    "a_worker_is_drained": 1,
+    "a_connection_breaks": 1,
+    "an_agent_reconnects": 2,
+    "a_host_freezes": 1,
+    "a_host_thaws": 2,
+    "an_agent_arrives": 2,
+    "a_host_dies": 1,
+    "a_pod_is_gone": 1,
+    "all_but_one_die": 1,
+    "everybody_is_to_leave": 1,
+    "a_checkpoint_is_written": 1,
+    "the_training_comes_to_its_end": 1,
+}
+EVENTS = st.sampled_from([event for event, weight in WEIGHTS.items() for _ in range(weight)])
+
+RandomJob.TestCase.settings = settings(
+    max_examples=250,
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
 test_random_jobs = RandomJob.TestCase

@@ -22,6 +22,14 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     lab.end()
 
 
+@pytest.fixture
+def other_lab(tmp_path: Path) -> Iterator[Lab]:
+    """For a second job."""
+    lab = Lab(tmp_path / "other")
+    yield lab
+    lab.end()
+
+
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     """The same training by one worker that nobody disturbs, `python train.py`, by the script's flags."""
@@ -37,3 +45,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
         return runs[key]
 
     return run
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Real processes on a busy machine: a test may take long, and has limits of its own that say what it waited for."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(300))

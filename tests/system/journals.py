@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ class JournalFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.folder.mkdir()
+        self.folder.mkdir(parents=True)
         self._entries: list[Entry] = []
         self._offsets: dict[Path, int] = {}
 
@@ -33,9 +34,9 @@ class JournalFolder:
         return max((entry["step"] for entry in self.journal("step")), default=0)
 
     def world_size(self) -> int:
-        """Of the ring that made the newest step."""
-        steps = self.journal("step")
-        return int(max(steps, key=lambda entry: entry["step"])["world_size"]) if steps else 0
+        """Of the newest ring; 0 while it has made no step."""
+        steps = self.journal("step", generation=self.generation())
+        return int(steps[0]["world_size"]) if steps else 0
 
     def generation(self) -> int:
         """The newest that was formed."""
@@ -73,11 +74,11 @@ class JournalFolder:
         assert {entry["step"] for entry in self.journal("step")} == set(range(1, ends[0]["steps"] + 1))
 
     def assert_agreed(self) -> None:
-        """Nobody has seen another loss of a step than the others."""
+        """Nobody has seen another loss of a step than the others, however often it was taken."""
         seen: dict[int, float] = {}
         for entry in self.journal("step"):
             loss = seen.setdefault(entry["step"], entry["loss"])
-            assert loss == entry["loss"], f"step {entry['step']}: {loss} and {entry['loss']}"
+            assert math.isclose(loss, entry["loss"], rel_tol=1e-9), f"step {entry['step']}: {loss} and {entry['loss']}"
 
     def assert_follows(self, undisturbed: JournalFolder, tolerance: float = 1e-9) -> None:
         """Losses, and weights after each epoch, are those of an undisturbed run of one worker."""

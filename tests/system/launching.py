@@ -132,7 +132,7 @@ class Lab(JournalFolder):
         self.wait_for_step(self.step() + count, limit)
 
     def wait_for_world(self, world_size: int, limit: float = 60) -> None:
-        """Until the newest step was made by a ring of `world_size`."""
+        """Until the newest ring is one of `world_size`, and has made a step."""
         self.wait(lambda: self.world_size() == world_size, limit, f"a ring of {world_size}")
 
     def wait_for_entry(self, event: str, limit: float = 60, **fields: Any) -> Entry:

@@ -239,10 +239,11 @@ class TestTrouble:
         process.join(20)
         (left,) = tmp_path.glob(".step-*.tmp")
         assert left.stat().st_size > 1000
-        checkpoints = Checkpoints(tmp_path)
+        checkpoints = Checkpoints(tmp_path, every_steps=1)
         assert checkpoints.restore(restored.replica) == 1
         assert restored.replica.digest() == digest
-        checkpoints.write_now(restored.replica, 2)
+        assert checkpoints.save_if_due(restored.replica, 2)
+        checkpoints.close()
         assert names(tmp_path) == ["step-000000000001.ckpt", "step-000000000002.ckpt"]
 
 
