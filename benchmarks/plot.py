@@ -56,6 +56,7 @@ def _draw_recovery(axes: Any, results: Mapping[str, Any]) -> None:
 
 def _draw_phases(axes: Any, results: Mapping[str, Any]) -> None:
     kinds = {"kill": ("kills", _PATH), "join": ("joins", _PLANNED), "drain": ("drains", _PLANNED)}
+    labelled: set[str] = set()
     colours = plt.get_cmap("tab10").colors  # type: ignore[attr-defined]
     for row, (_, (key, path)) in enumerate(kinds.items()):
         trials = results.get(key) or []
@@ -65,7 +66,10 @@ def _draw_phases(axes: Any, results: Mapping[str, Any]) -> None:
         for index, name in enumerate(path):
             end = _median_of_last(trials, name)
             if index or key == "kills":
-                axes.barh(row, end - left, left=left, color=colours[index], label=path[name] if row == 0 else None)
+                axes.barh(
+                    row, end - left, left=left, color=colours[index], label=None if name in labelled else path[name]
+                )
+                labelled.add(name)
                 left = max(left, end)
     axes.set_yticks(range(len(kinds)), list(kinds))
     axes.set_xlabel("ms since the kill, the announcement, the SIGTERM; last survivor, medians")

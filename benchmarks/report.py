@@ -62,6 +62,7 @@ def rows(results: Mapping[str, Any]) -> list[Row]:
         found += _copy_rows(trials)
     if trials := results.get("torchrun"):
         found += [
+            Row("torchrun with a checkpoint a step, undisturbed step", "ms", _of(trials, "step_ms")),
             Row("torchrun, kill to next commit, first worker", "ms", _of(trials, "first_ms")),
             Row("torchrun, kill to next commit, all workers", "ms", _of(trials, "all_ms")),
             Row("torchrun, steps redone", "steps", _of(trials, "redone")),

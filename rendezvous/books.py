@@ -138,7 +138,7 @@ class Books:
     def repeat_announcement(self, agent: Agent) -> None:
         """Tell the agent its places in the current generation, if it has any. Workers take a repetition as none."""
         generation = self.current
-        if generation is None or generation.state == "formed":
+        if generation is None or generation.state == "formed" or self.finishing:
             return
         mine = [nonce for nonce in generation.everyone if self.belongs(nonce, agent)]
         if not mine:

@@ -17,7 +17,9 @@ def seed_for(seed: int, step: int, rank: int) -> int:
 def seed_step(seed: int, step: int, rank: int) -> None:
     """Seed torch's, Python's and, where it is in use, NumPy's global generators for one step of one rank."""
     value = seed_for(seed, step, rank)
-    torch.manual_seed(value)
+    torch.default_generator.manual_seed(value)  # torch.manual_seed writes down a stack trace for each absent device
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(value)
     random.seed(value)
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:

@@ -234,3 +234,54 @@ def test_numbers_only_grow_and_a_spec_with_one_worker_works() -> None:
     job.run()
     assert job.state == "running" and job.last.world_size == 1
     assert [a.generation for a in job.announcements] == sorted({a.generation for a in job.announcements})
+
+
+def test_a_change_whose_joiner_gave_up_while_its_host_was_away_is_announced_anew() -> None:
+    job = SimulatedJob(JobSpec(1, 2))
+    agent = job.add_agent(1)
+    job.run()
+    holder = agent.workers[0]
+    joiner = job.start_worker(agent, 1)
+    job.prepare(joiner)
+    job.deliver_everything()
+    job.advance(0.06)
+    job.deliver_everything()
+    assert job.newest == 2 and holder.target == joiner.target == 2
+    job.disconnect(agent)
+    job.advance(1.1)
+    assert job.state == "lost" and job.phase(joiner) == "evicted"
+    job.connect(agent)
+    job.run()
+    assert job.running == {holder.nonce, joiner.nonce} and job.newest == 4
+
+
+def test_an_evicted_worker_that_is_to_leave_is_a_source_until_the_others_have_formed() -> None:
+    job, members = running_job(2, hosts=2)
+    job.disconnect(members[1].agent)
+    job.advance(1.1)
+    assert job.newest == 2
+    job.leave(members[1])
+    job.connect(members[1].agent)
+    for _ in range(3):
+        job.deliver_everything()
+    assert job.phase(members[1]) == "ready" and members[1].alive
+    job.run()
+    assert members[1].gone_by_plan and job.formed.generation == 2
+
+
+def test_a_leaver_that_is_needed_again_after_a_loss_is_a_member_again() -> None:
+    job, members = running_job(2, hosts=2)
+    job.add_agent(1)
+    job.run()
+    job.leave(members[1])
+    job.deliver_everything()
+    job.advance(0.06)
+    assert job.newest == 3 and members[1].nonce not in nonces(job.members)
+    standby = job.add_agent(1).workers[0]
+    job.deliver_everything()
+    for worker in job.members:
+        job.kill(worker, 66, "rejected")
+    job.deliver_everything()
+    assert nonces(job.members) == [members[1].nonce] and job.last.abort
+    job.run()
+    assert members[1].gone_by_plan and job.running == {standby.nonce}

@@ -88,6 +88,22 @@ def test_an_announced_change_does_not_keep_a_finished_job() -> None:
     assert job.state == "done"
 
 
+def test_nothing_is_announced_again_while_the_success_is_made_durable() -> None:
+    job, members = running_job(1)
+    job.instant_store = False
+    job.add_agent(1)
+    job.deliver_everything()
+    job.advance(0.06)
+    assert job.newest == 2
+    finish(job, members[0])
+    assert job.state == "finishing"
+    job.connect(members[0].agent)
+    job.deliver_to_server(members[0].agent)
+    assert not [m for m in members[0].agent.to_agent if isinstance(m, Announce)]
+    job.run()
+    assert job.state == "done"
+
+
 def test_no_change_is_planned_once_somebody_has_finished() -> None:
     job, members = running_job(2)
     finish(job, members[0])
@@ -409,6 +425,14 @@ def test_a_new_server_gives_up_members_that_do_not_show_up() -> None:
         effects = machine.tick(now)
     assert now == pytest.approx(4.0)
     assert announced(effects)[0].generation == 6 and announced(effects)[0].abort
+
+
+def test_a_new_server_forms_anew_when_a_member_has_left_the_ring() -> None:
+    machine = restarted_server()
+    machine.said("a", Hello("a", "host-a", "host-a:1", workers=[claim("w0", 0)], announced=5), 0.0)
+    ready = WorkerClaim("w1", 0, "ready", lineage=5, formed=5)
+    effects = machine.said("b", Hello("b", "host-b", "host-b:1", workers=[ready], announced=5), 0.5)
+    assert announced(effects)[0].world_size == 2 and announced(effects)[0].abort
 
 
 def test_a_new_server_never_announces_a_number_that_was_used() -> None:

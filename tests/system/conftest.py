@@ -32,14 +32,14 @@ def other_lab(tmp_path: Path) -> Iterator[Lab]:
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    """The same training by one worker that nobody disturbs, `python train.py`, by the script's flags."""
+    """The same training by one worker that nobody disturbs, as `python train.py FLAGS`."""
     runs: dict[str, Lab] = {}
 
-    def run(*flags: str) -> Lab:
-        key = json.dumps(flags)
+    def run(*flags: str, script: str = "train.py") -> Lab:
+        key = json.dumps([script, *flags])
         if key not in runs:
             lab = runs[key] = Lab(tmp_path_factory.mktemp("undisturbed"))
-            command = [sys.executable, str(SCRIPTS / "train.py"), "--journal", str(lab.folder), *flags]
+            command = [sys.executable, str(SCRIPTS / script), "--journal", str(lab.folder), *flags]
             environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
             subprocess.run(command, env=environment, check=True, timeout=100)
         return runs[key]

@@ -82,7 +82,7 @@ class JournalFolder:
 
     def assert_follows(self, undisturbed: JournalFolder, tolerance: float = 1e-9) -> None:
         """Losses, and weights after each epoch, are those of an undisturbed run of one worker."""
-        expected, partial = undisturbed.losses(), self._finished_without_a_voter()
+        expected, partial = undisturbed.losses(), self.finished_without_a_voter()
         losses = {step: loss for step, loss in self.losses().items() if step not in partial}
         assert losses and len(losses) <= len(expected), f"{len(losses)} steps, {len(expected)} to compare with"
         worst = max(abs(loss - expected[step]) / abs(expected[step]) for step, loss in losses.items())
@@ -91,7 +91,7 @@ class JournalFolder:
         for entry in self.journal("epoch"):
             assert abs(entry["weights"] / weights[entry["epoch"]] - 1) < tolerance, (entry, weights[entry["epoch"]])
 
-    def _finished_without_a_voter(self) -> set[int]:
+    def finished_without_a_voter(self) -> set[int]:
         """Steps that survivors have finished on the spot: the metrics of whom they lost are lost with it."""
         redone = {entry["step"] for entry in self.journal("redo")}
         changes = [entry for entry in self.journal("change") if entry["cause"] not in ("start", "joined", "drained")]

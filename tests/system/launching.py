@@ -122,7 +122,18 @@ class Lab(JournalFolder):
             return wait_for(condition, limit, what)
         except AssertionError as error:
             output = "\n---\n".join(command.output[-4000:] for command in self.commands)
+            output += self._traces()
             raise AssertionError(f"{error}; last entries: {self.journal()[-4:]}; the agents said:\n{output}") from None
+
+    def _traces(self) -> str:
+        """Where each thread of each worker is."""
+        workers = [worker for command in self.commands for worker in command.workers()]
+        for worker in workers:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.send_signal(signal.SIGUSR1)
+        time.sleep(0.5)
+        files = [self.folder / f"{worker.pid}.traces" for worker in workers]
+        return "".join(f"\n--- {file.stem}\n{file.read_text()}" for file in files if file.exists())
 
     def wait_for_step(self, step: int, limit: float = 60) -> None:
         self.wait(lambda: self.step() >= step, limit, f"step {step}")

@@ -61,12 +61,12 @@ def test_a_port_in_use_is_named() -> None:
 def test_a_server_that_nothing_answers_is_looked_for_and_then_an_error() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        url = "http://127.0.0.1:{}".format(closed.getsockname()[1])
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
     began = time.monotonic()
     code, output = run("--rendezvous", url, "--rendezvous-timeout", "2", SCRIPT)
     assert code == 69
     assert url in output
-    assert time.monotonic() - began > 2
+    assert time.monotonic() - began > 1, "it was looked for once only"
     assert "Traceback" not in output
 
 

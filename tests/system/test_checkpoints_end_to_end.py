@@ -67,6 +67,27 @@ def test_a_job_that_starts_again_goes_on_from_its_newest_intact_checkpoint(lab: 
     lab.assert_exact()
 
 
+def test_all_agents_drained_at_once_leave_a_checkpoint_from_which_later_ones_go_on(lab: Lab, folder: Path) -> None:
+    server = lab.serve()
+    flags = ("--rendezvous", server.url, "--min", "1", "--max", "2", "--nproc-per-node", "1", *MANY)
+    options = {"open_ended": True, "pause": 0.02, "checkpoint": folder, "checkpoint_every": 10**6}
+    agents = [lab.launch(*flags, **options) for _ in range(2)]
+    lab.wait_for_world(2)
+    for agent in agents:
+        agent.signal(signal.SIGTERM)
+    assert [agent.wait(30) for agent in agents] == [0, 0]
+    assert not lab.journal("end")
+    (checkpoint,) = folder.glob("step-*.ckpt")
+    step = lab.step()
+    assert int(checkpoint.stem.partition("-")[2]) == step
+    later = lab.launch(*flags, **options)
+    assert restored_from(lab) == step
+    lab.wait_for_steps(3)
+    lab.finish()
+    assert later.wait() == 0
+    lab.assert_exact(members=1)
+
+
 def test_without_a_checkpoint_the_loss_of_every_holder_fails_the_job_and_never_starts_it_anew(lab: Lab) -> None:
     agent = lab.launch("--min", "1", "--max", "2", *MANY, open_ended=True, pause=0.02)
     lab.wait_for_world(2)

@@ -32,7 +32,7 @@ def test_agents_join_anywhere_in_the_script_and_leave_again_with_nothing_redone(
     options = {"pause": 0.03, "evaluate": True}
     first = serve_one(lab, **options)
     others = []
-    for number, place in enumerate(["step", "epoch end"], 2):
+    for number, place in enumerate(["epoch start", "epoch end"], 2):
         with lab.held(place):
             others.append(join_one(lab, first, **options))
             wait_until_announced(lab, first, number, "a worker joined")

@@ -11,23 +11,10 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from ...errors import StateMismatchError, UsageError
+from .order import Order
 
 logger = logging.getLogger(__name__)
-
-
-def permutation(length: int, seed: int, epoch: int) -> npt.NDArray[np.integer[Any]]:
-    """The order of `length` samples in `epoch`.
-
-    Sorted raw output of a bit generator: numpy promises that stream for ever, but not the one of
-    `Generator.permutation`, and members may run different versions.
-    """
-    keys = np.random.Philox(np.random.SeedSequence([seed, epoch])).random_raw(length)
-    order = np.argsort(keys, kind="stable")
-    return order.astype(np.int32) if length <= np.iinfo(np.int32).max else order
 
 
 class ElasticSampler:
@@ -78,7 +65,7 @@ class ElasticSampler:
         self.world_size = 1
         self.epoch = 0
         self.consumed = 0
-        self._order: tuple[int, npt.NDArray[np.integer[Any]]] | None = None
+        self._order: tuple[int, Order] | None = None
 
     # --- this member's place -------------------------------------------------------------------------------------
 
@@ -197,6 +184,6 @@ class ElasticSampler:
         if not self.shuffle:
             return list(range(start, start + size))
         if self._order is None or self._order[0] != self.epoch:
-            self._order = (self.epoch, permutation(self.length, self.seed, self.epoch))
-        samples: list[int] = self._order[1][start : start + size].tolist()
+            self._order = (self.epoch, Order(self.length, self.seed, self.epoch))
+        samples: list[int] = self._order[1].samples(start, min(start + size, self.length)).tolist()
         return samples

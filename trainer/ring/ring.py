@@ -23,6 +23,8 @@ from .group import BACKEND, ElasticGroup, make_groups_with
 from .guard import Future, Guard
 from .store import RingStore
 
+ONE_HOP_LIMIT = 16  # members up to which a vote goes from each to each
+
 
 @dataclass(frozen=True)
 class RingOptions:
@@ -120,12 +122,25 @@ class Ring:
         self.guard.check()
 
     def sum_for_vote(self, ballot: torch.Tensor) -> None:
-        """Sum `ballot` (CPU) over the ring, in place, past every refusal of collectives. Raises `RingError`."""
-        if self.world_size == 1:
-            self.guard.check()
-            return
+        """Sum `ballot` (CPU) over the ring, in place, past every refusal of collectives. Raises `RingError`.
+
+        In small rings everybody sends to everybody, which takes one hop: gloo's allreduce goes twice around the ring, and
+        each hop waits until another process is scheduled. The sum is made in rank order: the same bits on every member.
+        """
         self.guard.check()
-        self._wait(self.guard.watch(self.group.gloo.allreduce([ballot], dist.AllreduceOptions())))
+        if self.world_size == 1:
+            return
+        if self.world_size > ONE_HOP_LIMIT:
+            self._wait(self.guard.watch(self.group.gloo.allreduce([ballot], dist.AllreduceOptions())))
+            return
+        sent = ballot.repeat(self.world_size)
+        received = torch.empty_like(sent)
+        work = self.group.gloo.alltoall_base(received, sent, [], [], dist.AllToAllOptions())
+        self._wait(self.guard.watch(work))
+        first, *others = received.chunk(self.world_size)
+        ballot.copy_(first)
+        for other in others:
+            ballot.add_(other)
 
     def reduce(self, tensor: torch.Tensor, operation: Any = dist.ReduceOp.SUM) -> None:
         """All-reduce a CPU tensor in place and wait. Raises `RingError`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -21,6 +22,8 @@ class Journal:
         self.first_life = not (self.folder / f"born-{self.local_rank}").exists()
         (self.folder / f"born-{self.local_rank}").touch()
         self._file = open(self.folder / f"{os.getpid()}.jsonl", "a", buffering=1)  # noqa: SIM115
+        self._traces = open(self.folder / f"{os.getpid()}.traces", "a")  # noqa: SIM115
+        faulthandler.register(signal.SIGUSR1, file=self._traces, all_threads=True)
         probe.on_reach = self._reached
 
     def __call__(self, event: str, **fields: Any) -> None:

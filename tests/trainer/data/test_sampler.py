@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from elastic_launch.errors import StateMismatchError, UsageError
-from elastic_launch.trainer.data.sampler import ElasticSampler, permutation
+from elastic_launch.trainer.data.order import Order
+from elastic_launch.trainer.data.sampler import ElasticSampler
 
 
 def run_epoch(members: list[ElasticSampler], worlds: list[tuple[int, bool]]) -> list[list[list[int]]]:
@@ -102,13 +104,38 @@ def test_the_last_step_may_be_short_and_some_parts_empty() -> None:
 
 
 def test_epochs_differ_and_seeds_differ() -> None:
-    orders = {tuple(permutation(20, seed, epoch)) for seed in range(4) for epoch in range(4)}
+    orders = {tuple(Order(20, seed, epoch).samples(0, 20)) for seed in range(4) for epoch in range(4)}
     assert len(orders) == 16
 
 
 def test_the_order_is_fixed_for_ever() -> None:
-    assert permutation(8, 0, 0).tolist() == [0, 3, 7, 5, 1, 2, 6, 4]
-    assert permutation(8, 2**64 + 1, 7).tolist() == [4, 3, 6, 5, 0, 1, 2, 7]
+    assert Order(8, 0, 0).samples(0, 8).tolist() == [1, 4, 5, 6, 2, 7, 0, 3]
+    assert Order(8, 2**64 + 1, 7).samples(0, 8).tolist() == [3, 2, 4, 0, 6, 7, 1, 5]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 70_000), st.integers(0, 2**64), st.integers(0, 1000))
+def test_an_order_holds_each_sample_once(length: int, seed: int, epoch: int) -> None:
+    assert sorted(Order(length, seed, epoch).samples(0, length).tolist()) == list(range(length))
+
+
+@given(st.data())
+def test_any_piece_of_an_order_is_the_same_as_in_the_whole(data: st.DataObject) -> None:
+    length = data.draw(st.integers(1, 40_000))
+    start = data.draw(st.integers(0, length - 1))
+    stop = data.draw(st.integers(start + 1, length))
+    whole = Order(length, 5, 6).samples(0, length)
+    assert Order(length, 5, 6).samples(start, stop).tolist() == whole[start:stop].tolist()
+
+
+def test_a_shuffled_order_leaves_hardly_any_trace_of_the_first_one() -> None:
+    order = Order(10_000, 1, 1).samples(0, 10_000).astype(int)
+    places = np.arange(10_000)
+    assert abs(np.corrcoef(order, places)[0, 1]) < 0.05
+    assert abs(np.corrcoef(order[1:], order[:-1])[0, 1]) < 0.05
+    assert (order == places).sum() < 10
+    halves = np.histogram2d(order, places, bins=10)[0]  # 100 expected in each cell
+    assert halves.min() > 50 and halves.max() < 150
 
 
 def test_the_steps_of_a_served_placement_can_be_committed_after_a_resize() -> None:
