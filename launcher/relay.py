@@ -13,6 +13,7 @@ from ..rendezvous.messages import (
     Announce,
     Done,
     Drain,
+    Dying,
     Evicted,
     Exited,
     Failed,
@@ -21,6 +22,7 @@ from ..rendezvous.messages import (
     JobSpec,
     Leaving,
     Refused,
+    Registered,
     Release,
     Released,
     Restart,
@@ -63,7 +65,7 @@ class Relay:
         reporter: Reporter,
         options: Options,
     ) -> None:
-        self.slots = Slots(surroundings, self._said, self._nonsense, self._ended)
+        self.slots = Slots(surroundings, self._said, self._nonsense, self._dying, self._ended)
         self.draining = False
         self.is_over = False
         self._job = surroundings.job
@@ -192,10 +194,16 @@ class Relay:
             self._nonsense(worker, f"it speaks as another worker, {message.worker!r}")
             return
         worker.record.said(message)
+        if isinstance(message, Registered):
+            worker.watch_for_death()
         self._send(message)
 
     def _nonsense(self, worker: WorkerProcess, what: str) -> None:
         self._reporter.say(f"{_name(worker)} has sent what cannot be understood, ignored: {what}")
+
+    def _dying(self, worker: WorkerProcess, code: int | None) -> None:
+        if not worker.stopped and not worker.record.released:
+            self._send(Dying(worker.record.worker, code))
 
     def _ended(self, worker: WorkerProcess, code: int) -> None:
         record = worker.record

@@ -23,11 +23,13 @@ class Slots:
         surroundings: Surroundings,
         on_message: Callable[[WorkerProcess, FromWorker], None],
         on_nonsense: Callable[[WorkerProcess, str], None],
+        on_dying: Callable[[WorkerProcess, int | None], None],
         on_end: Callable[[WorkerProcess, int], None],
     ) -> None:
         self._surroundings = surroundings
         self._on_message = on_message
         self._on_nonsense = on_nonsense
+        self._on_dying = on_dying
         self._on_end = on_end
         self._live: dict[int, WorkerProcess] = {}
         self._dead: list[WorkerProcess] = []  # whose last output is still on its way
@@ -49,6 +51,7 @@ class Slots:
             WorkerRecord(uuid.uuid4().hex, local_rank),
             self._on_message,
             self._on_nonsense,
+            self._on_dying,
             self._ended,
         )
         self._live[local_rank] = worker

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..rendezvous import worker_environment
+from ..rendezvous.death_watch import exit_status
 from ..rendezvous.messages import FromWorker, ToWorker
 from ..rendezvous.progress import ProgressPage
 from .control import ControlLine
@@ -60,6 +63,7 @@ class WorkerProcess:
         record: WorkerRecord,
         on_message: Callable[[WorkerProcess, FromWorker], None],
         on_nonsense: Callable[[WorkerProcess, str], None],
+        on_dying: Callable[[WorkerProcess, int | None], None],
         on_end: Callable[[WorkerProcess, int], None],
     ) -> None:
         """Raises OSError if the process cannot be started."""
@@ -67,27 +71,32 @@ class WorkerProcess:
         self.stopped = False  # the agent ended it on purpose, and for no fault of its own
         self.fault = ""  # why the agent ended it, if it was the worker's fault
         self._surroundings = surroundings
+        self._on_dying = on_dying
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._drain: asyncio.Task[None] | None = None
         logs = self._logs()
         ours, theirs = socket.socketpair()
         page = ProgressPage.create()
+        self._page = ProgressPage(os.dup(page))
+        self._watch = self._page.death_watch
+        self._has_death_watch = self._watch.create()
         (stdout, stdout_end), (stderr, stderr_end) = os.pipe(), os.pipe()
         try:
             self._process = self._spawn(theirs, page, stdout_end, stderr_end)
         except BaseException:
-            for descriptor in (stdout, stderr, page):
+            for descriptor in (stdout, stderr):
                 os.close(descriptor)
             ours.close()
+            self._page.close()
             raise
         finally:
             theirs.close()
+            os.close(page)
             os.close(stdout_end)
             os.close(stderr_end)
         self.pid = self._process.pid
         surroundings.guard.add(self.pid)
-        self._page = ProgressPage(page)
         self._control = ControlLine(
             ours, lambda message: on_message(self, message), lambda what: on_nonsense(self, what)
         )
@@ -99,6 +108,21 @@ class WorkerProcess:
     def send(self, message: ToWorker) -> None:
         self.record.told(message)
         self._control.send(message)
+
+    def watch_for_death(self) -> None:
+        """To be called once the worker holds its death watch. `on_dying` may be called then, before `on_end`."""
+        if self._has_death_watch:
+            threading.Thread(target=self._wait_for_death, name=f"death-watch-{self.pid}", daemon=True).start()
+
+    def _wait_for_death(self) -> None:
+        if self._watch.wait():
+            code = exit_status(self.pid)
+            with contextlib.suppress(RuntimeError):  # the loop is over, and with it this agent
+                self._loop.call_soon_threadsafe(self._dying, code)
+
+    def _dying(self, code: int | None) -> None:
+        if self._drain is None:
+            self._on_dying(self, code)
 
     def send_signal(self, number: int) -> None:
         """To the worker and all that it has started."""

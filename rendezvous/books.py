@@ -132,24 +132,35 @@ class Books:
             members=list(cut.members),
             leavers=list(cut.leavers),
         )
-        for agent in sorted(self.roster.agents.values(), key=lambda agent: agent is not host):
-            self.repeat_announcement(agent)
+        places = self._places(self.current)
+        for agent in sorted(places, key=lambda name: name != host.name):
+            self._tell_places(agent, self.current, places[agent])
 
     def repeat_announcement(self, agent: Agent) -> None:
         """Tell the agent its places in the current generation, if it has any. Workers take a repetition as none."""
         generation = self.current
-        if generation is None or generation.state == "formed" or self.finishing:
-            return
-        mine = [nonce for nonce in generation.everyone if self.belongs(nonce, agent)]
-        if not mine:
-            return
-        ranks = {nonce: rank for rank, nonce in enumerate(generation.members)}
+        if generation is not None and generation.state != "formed" and not self.finishing:
+            places = self._places(generation)
+            if agent.name in places:
+                self._tell_places(agent.name, generation, places[agent.name])
+
+    def _places(self, generation: Generation) -> dict[str, list[Place]]:
+        """Agent -> the places of its workers; without those that are known to be out of the generation again."""
+        places: dict[str, list[Place]] = {}
+        for position, nonce in enumerate(generation.everyone):
+            worker = self.roster.workers.get(nonce)
+            if worker is not None and worker.phase == "member" and not worker.released:
+                rank = position if position < len(generation.members) else -1
+                places.setdefault(worker.agent, []).append(Place(nonce, rank))
+        return places
+
+    def _tell_places(self, agent: str, generation: Generation, places: list[Place]) -> None:
         self.tell(
-            agent.name,
+            agent,
             Announce(
                 generation=generation.number,
                 world_size=len(generation.members),
-                places=[Place(nonce, ranks.get(nonce, -1)) for nonce in mine],
+                places=places,
                 meeting=generation.meeting,
                 secret=generation.secret,
                 formed=generation.previous,
@@ -161,20 +172,15 @@ class Books:
             ),
         )
 
-    def belongs(self, nonce: str, agent: Agent) -> bool:
-        """Whether it is one of the agent's workers, and a member as far as it knows."""
-        worker = self.roster.workers.get(nonce)
-        return worker is not None and worker.agent == agent.name and worker.phase == "member" and not worker.released
-
     def persist(self, generation: Generation) -> None:
         generation.state = "persisting"
         self.effects.append(Persist(generation.number, generation.members, self.formed_number))
 
-    def release_members(self, generation: Generation, agents: Iterable[Agent]) -> None:
+    def release_members(self, generation: Generation) -> None:
         """The generation is durable: its members may take their first step."""
-        for agent in agents:
-            if any(self.belongs(nonce, agent) for nonce in generation.members):
-                self.tell(agent.name, Release(generation.number, generation.parked))
+        for agent, places in self._places(generation).items():
+            if any(place.rank >= 0 for place in places):
+                self.tell(agent, Release(generation.number, generation.parked))
 
     def release(self, worker: Worker, last_holder: bool = False) -> None:
         """The worker may go."""

@@ -49,7 +49,7 @@ def formed(books: Books, generation: Generation) -> None:
     )
     if books.stopping is not None or books.over:
         return
-    books.release_members(generation, books.roster.agents.values())
+    books.release_members(generation)
     for nonce in generation.leavers:
         worker = books.roster.workers.get(nonce)
         if worker is not None and not worker.released:
@@ -89,13 +89,11 @@ def _take_one(books: Books) -> bool:
         return False
     _release_idle(books)
     broken = damage(books, generation) if generation is not None else None
-    if generation is not None and broken is not None:
-        if _replace(books, generation, broken):
-            return True
-    elif generation is not None and generation.state == "forming" and generation.is_complete:
-        if not (generation.fresh and _holders_return(books)):
-            books.persist(generation)
-            return False
+    if generation is not None and broken is not None and _replace(books, generation, broken):
+        return True
+    if generation is not None and broken is None and _may_become_durable(books, generation):
+        books.persist(generation)
+        return False
     if books.roster.able_holders():
         books.lost_since, books.asked_for_checkpoints = None, False
     if books.roster.formed is None:
@@ -186,6 +184,12 @@ def _let_go(books: Books, cut: LetGo) -> bool:
     for nonce in cut.holders:
         books.release(books.roster.workers[nonce], last_holder=True)
     return True
+
+
+def _may_become_durable(books: Books, generation: Generation) -> bool:
+    if generation.state != "forming" or not generation.is_complete:
+        return False
+    return not (generation.fresh and _holders_return(books))
 
 
 def _holders_return(books: Books) -> bool:

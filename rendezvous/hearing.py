@@ -8,6 +8,7 @@ from .members import Agent, Worker
 from .messages import (
     Done,
     Drain,
+    Dying,
     Exited,
     Failed,
     Finished,
@@ -42,6 +43,8 @@ def hear(books: Books, name: str, message: ToServer) -> None:
             _tell_end(books, name)
     elif isinstance(message, Started):
         _started(books, agent, message)
+    elif isinstance(message, Dying):
+        _dying(books, agent, message)
     elif isinstance(message, Exited):
         _exited(books, agent, message)
     elif isinstance(message, Stop):
@@ -185,6 +188,14 @@ def _started(books: Books, agent: Agent, message: Started) -> None:
     worker = books.roster.add_worker(message.worker, agent.name, message.local_rank, books.now)
     if books.stopping is not None:
         books.release(worker)
+
+
+def _dying(books: Books, agent: Agent, message: Dying) -> None:
+    """A loss already; what it costs is decided when the process has `Exited`."""
+    worker = books.roster.workers.get(message.worker)
+    if worker is not None and worker.agent == agent.name:
+        words = "died" if message.code is None else exit_in_words(message.code)
+        books.bury(worker, f"{books.name(worker.nonce)} {words}")
 
 
 def _exited(books: Books, agent: Agent, message: Exited) -> None:

@@ -17,7 +17,7 @@ from .deciding import decide, formed
 from .effects import Effect, Event, Finish, Persist, PersistDone, Tell
 from .hearing import drain, hear
 from .members import FormedGeneration, Generation, Timing
-from .messages import Failed, JobSpec, ToServer
+from .messages import Beat, Failed, JobSpec, ToServer
 from .roster import Roster
 
 STORE_UNUSABLE = 69  # the job's exit code
@@ -51,6 +51,8 @@ class Membership:
         """The agent said `message`, for itself or for one of its workers. `Hello` opens or reopens its connection."""
         self._enter(now)
         hear(self._books, agent, message)
+        if isinstance(message, Beat) and not self._books.effects:
+            return []  # it only puts off the judgement of a lease: a tick that comes too early does no harm
         return self._leave()
 
     def closed(self, agent: str, now: float) -> list[Effect]:

@@ -126,6 +126,16 @@ class Started(Message, frozen=True):
     local_rank: int
 
 
+class Dying(Message, frozen=True):
+    """The kernel has begun to take the worker's process apart; `Exited` follows when it is gone.
+
+    `code` as in `Exited`, None if it is not known yet.
+    """
+
+    worker: str
+    code: int | None = None
+
+
 class Exited(Message, frozen=True):
     """A worker's process is gone.
 
@@ -253,7 +263,9 @@ class Refused(Message, frozen=True):
     reason: str
 
 
-ToServer = Hello | Beat | Started | Exited | Leaving | Stop | Registered | Ready | Broken | Stalled | Formed | Finished
+ToServer = (
+    Hello | Beat | Started | Dying | Exited | Leaving | Stop | Registered | Ready | Broken | Stalled | Formed | Finished
+)
 ToAgent = Welcome | Announce | Release | Released | Evicted | Restart | Drain | Done | Failed | Refused
 FromWorker = Registered | Ready | Broken | Stalled | Formed | Finished
 ToWorker = Welcome | Announce | Release | Released | Evicted | Drain | Done

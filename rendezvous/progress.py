@@ -6,13 +6,17 @@ agent can say in which step a worker died.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import struct
 from typing import NamedTuple
 
+from .death_watch import DeathWatch
+
 _LAYOUT = struct.Struct("<qqqqd")  # generation, rank, world size, step, samples
 SIZE = mmap.PAGESIZE
+_DEATH_WATCH = 1024  # offset in bytes
 
 
 class Progress(NamedTuple):
@@ -33,6 +37,7 @@ class ProgressPage:
             self._map = mmap.mmap(descriptor, SIZE)
         finally:
             os.close(descriptor)
+        self.death_watch = DeathWatch(self._map, _DEATH_WATCH)
 
     @staticmethod
     def create() -> int:
@@ -48,4 +53,7 @@ class ProgressPage:
         return Progress(*_LAYOUT.unpack_from(self._map, 0))
 
     def close(self) -> None:
-        self._map.close()
+        """Let the memory go, as soon as nobody waits for the death watch in it any more."""
+        del self.death_watch
+        with contextlib.suppress(BufferError):
+            self._map.close()

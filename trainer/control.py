@@ -72,7 +72,7 @@ class Control(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End what was started; the process is about to exit."""
+        """The process is about to exit in order. On the thread that has joined the job."""
 
     def rank_in(self, announce: Announce) -> int | None:
         """This worker's rank in a generation; -1 as a leaver, None if it has no place in it."""
@@ -113,7 +113,8 @@ class AgentControl(Control):
         self._line = line
         self._page = page
         self._sending = threading.Lock()
-        self._closed = False
+        if threading.current_thread() is threading.main_thread():
+            page.death_watch.hold()
         self._thread = threading.Thread(target=self._listen, name="control", daemon=True)
         self._hang_thread = threading.Thread(target=self._watch_for_hangs, name="hang-watch", daemon=True)
         self._stop = threading.Event()
@@ -125,16 +126,15 @@ class AgentControl(Control):
             with self._sending:
                 self._line.sendall(encode(message) + b"\n")
         except OSError as error:
-            if not self._closed:
-                raise RendezvousError(f"the agent of this worker is gone: {error}") from error
+            raise RendezvousError(f"the agent of this worker is gone: {error}") from error
 
     def progress(self, progress: Progress) -> None:
         self._page.write(progress)
 
     def close(self) -> None:
-        self._closed = True
         self._stop.set()
-        self._line.close()
+        if threading.current_thread() is threading.main_thread():
+            self._page.death_watch.let_go()
 
     def _listen(self) -> None:
         buffer = b""
@@ -148,9 +148,8 @@ class AgentControl(Control):
             *lines, buffer = (buffer + data).split(b"\n")
             for line in lines:
                 self.take(decode_to_worker(line))
-        if not self._closed:
-            print("elastic: the agent of this worker is gone; the worker ends", file=sys.stderr, flush=True)
-            os._exit(70)
+        print("elastic: the agent of this worker is gone; the worker ends", file=sys.stderr, flush=True)
+        os._exit(70)
 
     def _watch_for_hangs(self) -> None:
         while not self._stop.wait(HANG_CHECK_INTERVAL):

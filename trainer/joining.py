@@ -21,6 +21,12 @@ def current_job() -> Job | None:
     return _job
 
 
+def leave() -> None:
+    """The process is about to exit in order."""
+    if _control is not None:
+        _control.close()
+
+
 def join(
     model: torch.nn.Module | Mapping[str, torch.nn.Module] | None = None,
     optimizer: torch.optim.Optimizer

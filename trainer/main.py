@@ -25,6 +25,9 @@ def main() -> None:
         sys.exit("usage: python -m elastic_launch.trainer.main [--module] SCRIPT [ARGUMENTS]")
     sys.argv = arguments
     code = _run(arguments[0], as_module)
+    joining = sys.modules.get(f"{__package__}.joining")
+    if code == 0 and joining is not None:
+        joining.leave()
     undertaker = sys.modules.get(f"{__package__}.ring.undertaker")
     if undertaker is not None:
         undertaker.leave_with(code)

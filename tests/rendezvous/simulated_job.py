@@ -63,6 +63,7 @@ class SimulatedWorker:
     hung: bool = False
     leaving: bool = False
     gone_by_plan: bool = False
+    evicted: bool = False  # was told so, and has not come back yet
     ended: bool = False  # its script came to an end without ever joining
 
     @property
@@ -377,8 +378,8 @@ class SimulatedJob:
         elif isinstance(message, Evicted):
             worker = self.workers[message.worker]
             if worker.alive and worker.phase != "finished":
-                worker.phase, worker.ring, worker.arrived = "ready", 0, 0
-                self.send(agent, Ready(worker.nonce, worker.lineage, worker.checkpoint))
+                worker.evicted = True
+                self.come_back(worker)
         elif isinstance(message, Restart):
             taken = {worker.slot for worker in agent.living}
             agent.unanswered = {
@@ -398,9 +399,18 @@ class SimulatedJob:
             worker.lineage = worker.reported
         if message.generation <= worker.target:
             return
+        worker.evicted = False
         worker.target, worker.rank, worker.phase = message.generation, rank, "member"
         if message.abort:
             worker.ring = 0
+
+    def come_back(self, worker: SimulatedWorker) -> bool:
+        """It drops the ring that it was evicted from, and waits to be taken in. One that hangs does so when it wakes."""
+        if not worker.well or not worker.evicted:
+            return False
+        worker.evicted, worker.phase, worker.ring, worker.arrived = False, "ready", 0, 0
+        self.send(worker.agent, Ready(worker.nonce, worker.lineage, worker.checkpoint))
+        return True
 
     def ring_of(self, worker: SimulatedWorker) -> list[SimulatedWorker]:
         """The members of the ring that it steps in."""
@@ -560,6 +570,7 @@ class SimulatedJob:
             if worker.phase == "preparing" and worker.well and restart:
                 self.prepare(worker)
                 moved = True
+            moved |= self.come_back(worker)
             moved |= self.finish_training(worker)
             moved |= self.arrive(worker)
         for number in list(self.rings)[-3:]:

@@ -255,6 +255,24 @@ def test_a_change_whose_joiner_gave_up_while_its_host_was_away_is_announced_anew
     assert job.running == {holder.nonce, joiner.nonce} and job.newest == 4
 
 
+def test_a_change_whose_joiner_left_while_its_host_was_away_is_given_up() -> None:
+    job = SimulatedJob(JobSpec(1, 2))
+    agent = job.add_agent(1)
+    job.run()
+    holder = agent.workers[0]
+    joiner = job.start_worker(agent, 1)
+    job.prepare(joiner)
+    job.deliver_everything()
+    job.advance(0.06)
+    job.deliver_everything()
+    job.disconnect(agent)
+    job.advance(1.1)
+    joiner.leaving = True
+    job.connect(agent)
+    job.run()
+    assert joiner.gone_by_plan and job.running == {holder.nonce}
+
+
 def test_an_evicted_worker_that_is_to_leave_is_a_source_until_the_others_have_formed() -> None:
     job, members = running_job(2, hosts=2)
     job.disconnect(members[1].agent)

@@ -91,15 +91,15 @@ def test_an_announced_change_does_not_keep_a_finished_job() -> None:
 def test_nothing_is_announced_again_while_the_success_is_made_durable() -> None:
     job, members = running_job(1)
     job.instant_store = False
-    job.add_agent(1)
+    joiner = job.add_agent(1).workers[0]
     job.deliver_everything()
     job.advance(0.06)
     assert job.newest == 2
     finish(job, members[0])
     assert job.state == "finishing"
-    job.connect(members[0].agent)
-    job.deliver_to_server(members[0].agent)
-    assert not [m for m in members[0].agent.to_agent if isinstance(m, Announce)]
+    job.connect(joiner.agent)
+    job.deliver_to_server(joiner.agent)
+    assert not [m for m in joiner.agent.to_agent if isinstance(m, Announce)]
     job.run()
     assert job.state == "done"
 

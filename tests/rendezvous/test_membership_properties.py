@@ -67,7 +67,14 @@ class RandomJob(RuleBasedStateMachine):
         worker, job = self.worker(which), self.job
         if worker is not None:
             job.prepare(worker)
-            for act in (job.arrive, job.report_formed, job.report_broken, job.report_stalled, job.finish_training):
+            for act in (
+                job.come_back,
+                job.arrive,
+                job.report_formed,
+                job.report_broken,
+                job.report_stalled,
+                job.finish_training,
+            ):
                 if act(worker):
                     return
 
