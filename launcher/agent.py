@@ -153,7 +153,14 @@ class Agent:
         options = self._options
         spec = None
         if options.describes_job:
-            spec = JobSpec(options.min, options.max, options.max_restarts, options.min_timeout)
+            spec = JobSpec(
+                min=options.min,
+                max=options.max,
+                max_restarts=options.max_restarts,
+                min_timeout=options.min_timeout,
+                hang_timeout=options.hang_timeout,
+                shutdown_timeout=options.shutdown_timeout,
+            )
         return self._relay.hello(self._name, options.host, spec)
 
     def _send(self, message: ToServer) -> None:

@@ -27,12 +27,10 @@ class JobServer:
     async def start(cls, address: str, options: Options) -> JobServer:
         """PortError if it cannot listen there."""
         # FastAPI is imported by the agents that serve only.
-        from ..rendezvous.members import Timing
         from ..rendezvous.server import Server
 
-        timing = Timing(hang_timeout=options.hang_timeout, stop=options.shutdown_timeout)
         try:
-            return cls(await Server.start(address, options.port, timing=timing), options.job)
+            return cls(await Server.start(address, options.port), options.job)
         except RendezvousError as error:
             raise PortError(f"--port {options.port}: {error}") from error
 

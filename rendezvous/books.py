@@ -26,8 +26,11 @@ class Cut:
 
 @dataclass
 class Books:
-    """`now` is the time of the newest event. `clock` is the time of the last tick, up to which limits have been judged:
-    whatever was queued before a tick is heard before any limit is held against anybody."""
+    """Everything that is known of one job.
+
+    `now` is the time of the newest event. `clock` is the time of the last tick, up to which limits have been judged:
+    whatever was queued before a tick is heard before any limit is held against anybody.
+    """
 
     spec: JobSpec
     timing: Timing
@@ -115,7 +118,7 @@ class Books:
             reason=cut.reason,
         )
         self.change_at = self.reached_at = None
-        everyone = self.current.everyone
+        everyone = set(self.current.everyone)
         for worker in list(self.roster.workers.values()):
             if worker.nonce in everyone:
                 worker.phase = "member"
@@ -203,8 +206,13 @@ class Books:
 
     def bury(self, worker: Worker, fate: str) -> None:
         """The worker is gone for certain."""
-        self.note("lost", fate, worker=worker.nonce, rank_in=self.number)
+        self.note("left" if worker.released else "lost", fate, worker=worker.nonce)
         self.roster.bury(worker.nonce, fate)
+
+    def forget(self, agent: Agent) -> None:
+        """Drop an agent that is away. If it ever comes back, its claims tell everything that matters."""
+        self.roster.forget(agent.name)
+        self.restarts = {slot: due for slot, due in self.restarts.items() if slot[0] != agent.name}
 
     def finish(self) -> None:
         """Success is decided. Nothing is announced from here on."""

@@ -61,7 +61,7 @@ def _judge_agents(books: Books) -> None:
     for agent in list(books.roster.agents.values()):
         if agent.absent and not agent.connected:
             if not books.wait_until(agent.since + timing.forget):
-                books.roster.forget(agent.name)
+                books.forget(agent)
         elif not agent.absent:
             limit = timing.lease if agent.connected else timing.suspicion
             if not books.wait_until(agent.since + limit):

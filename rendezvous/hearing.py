@@ -13,6 +13,7 @@ from .messages import (
     Failed,
     Finished,
     Hello,
+    JobSpec,
     Ready,
     Refused,
     Release,
@@ -59,7 +60,7 @@ def stop(books: Books, failure: Failed) -> None:
     """End the job in order: everybody may go, holders write the last-resort checkpoint first."""
     if books.stopping is not None or books.finishing:
         return
-    books.stopping, books.stop_at = failure, books.now + books.timing.stop
+    books.stopping, books.stop_at = failure, books.now + books.spec.shutdown_timeout
     books.note("stopping", failure.reason, code=failure.code)
     holders = books.roster.able_holders()
     for worker in list(books.roster.workers.values()):
@@ -88,7 +89,7 @@ def _hello(books: Books, name: str, hello: Hello) -> None:
             del books.roster.agents[name]
         return
     books.note("connected", f"{hello.host} connected", agent=name, workers=len(hello.workers), again=not fresh)
-    books.tell(name, Welcome(books.timing.lease, books.formed_number, books.timing.hang_timeout))
+    books.tell(name, Welcome(books.timing.lease, books.formed_number, books.spec.hang_timeout))
     if books.over:
         _tell_end(books, name)
         return
@@ -113,7 +114,10 @@ def _refusal(books: Books, name: str, hello: Hello) -> str:
     if name in books.roster.gone_agents:
         return "this agent was reported as gone"
     if hello.spec is not None and hello.spec != books.spec:
-        return f"the job runs with {books.spec}, this agent was started with {hello.spec}"
+        names = [name for name in JobSpec.__struct_fields__ if getattr(hello.spec, name) != getattr(books.spec, name)]
+        given = ", ".join(f"{name}={getattr(hello.spec, name)}" for name in names)
+        agreed = ", ".join(f"{name}={getattr(books.spec, name)}" for name in names)
+        return f"this agent was started with {given}, but the job runs with {agreed}"
     newest = max((claim.lineage for claim in hello.workers), default=0)
     if newest > books.formed_number and not books.over:
         return f"this server knows nothing of generation {newest} of the job: it was started anew without its store"

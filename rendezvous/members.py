@@ -19,9 +19,7 @@ class Timing:
     recall: float = 2.0  # a worker told to give up a generation is expected to be ready again within this
     lost_grace: float = 1.0  # with every holder dead and no checkpoint in sight, the job fails after this
     restore_grace: float = 30.0  # holders that are merely silent are given up for a checkpoint after this
-    stop: float = 30.0  # an ordered stop ends the job after this at the latest
     forget: float = 60.0  # a disconnected agent is dropped from the books after this
-    hang_timeout: float = 300.0  # passed on to workers: how long they wait for peers before they report a stall
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,9 @@ class Membership:
         known = self._books.roster.agents.get(agent)
         if known is not None and known.connected:
             known.connected, known.since = False, self._books.now
-            self._books.note("suspected", f"{known.host} closed its connection", agent=agent)
+            self._books.note("disconnected", f"{known.host} closed its connection", agent=agent)
+            if not self._books.roster.of_agent(agent):
+                self._books.forget(known)
         return self._leave()
 
     def gone(self, name: str, reason: str, now: float) -> list[Effect]:

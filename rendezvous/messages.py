@@ -98,6 +98,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     max: int = 1
     max_restarts: int = 3
     min_timeout: float = 600.0
+    hang_timeout: float = 300.0
+    shutdown_timeout: float = 30.0
 
 
 class Hello(Message, frozen=True):

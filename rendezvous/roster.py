@@ -45,7 +45,7 @@ class Roster:
             self.dead[nonce] = worker
 
     def forget(self, name: str) -> None:
-        """Drop a long absent agent. If it ever comes back, its claims tell everything that matters."""
+        """Drop an agent with its workers."""
         del self.agents[name]
         for nonce in [worker.nonce for worker in self.workers.values() if worker.agent == name]:
             del self.workers[nonce]

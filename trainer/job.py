@@ -318,12 +318,14 @@ class Job:
     def cast_ballot(self) -> Ballot:
         return Ballot.cast(self._may_change() and self.member.change_wanted, self._stop_wanted, self._logged)
 
-    def read_ballot(self, ballot: Ballot) -> None:
+    def read_ballot(self, ballot: Ballot, ring_left: bool) -> None:
+        """Take over what was agreed. `ring_left`: the ring that was voted in is gone, and with it the wish to leave it."""
         means = ballot.means(sorted(self._logged))
         if means:
             self.metrics = means
         self._logged = {}
-        self.member.leave_agreed = self.member.leave_agreed or ballot.change_wanted
+        if ballot.change_wanted and not ring_left:
+            self.member.leave_agreed = True
         self._position.stopped = self._position.stopped or ballot.stop_wanted
 
     def training_ring(self) -> Ring | None:

@@ -90,7 +90,7 @@ class Step:
         reached("voted", ring.generation)
         job.member.passed(ballot.to_bytes())
         self.voted = True
-        job.read_ballot(ballot)
+        job.read_ballot(ballot, ring_left=job.member.ring is not ring)
         if job.member.ring is not None:
             job.member.ring.refuse_collectives = (
                 "a collective, or a second backward, was started after the optimizer step inside one job.step() block: "

@@ -71,7 +71,7 @@ def test_an_agent_says_who_it_is_and_what_the_job_is(server: ScriptedServer, sta
     agent = start_agent("exit=0", urls=[server.url], min=1, max=3, nproc=1, max_restarts=7, min_timeout=5.0)
     assert agent.wait() == 0
     (hello,) = server.wait_for(Hello)
-    assert hello.spec == JobSpec(1, 3, 7, 5.0)
+    assert hello.spec == JobSpec(1, 3, 7, 5.0, hang_timeout=300.0, shutdown_timeout=30.0)
     assert hello.host == "here" and hello.meeting.startswith("127.0.0.1:")
     assert [started.local_rank for started in server.wait_for(Started)] == [0]
 
