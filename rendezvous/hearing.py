@@ -13,7 +13,6 @@ from .messages import (
     Failed,
     Finished,
     Hello,
-    JobSpec,
     Ready,
     Refused,
     Release,
@@ -26,6 +25,8 @@ from .messages import (
     WorkerClaim,
 )
 from .reports import broken, finished, formed, hear_worker, leave, ready
+
+_AGREED = ("min", "max", "max_restarts", "min_timeout")  # of the other limits, the first agent's count
 
 
 def hear(books: Books, name: str, message: ToServer) -> None:
@@ -113,8 +114,8 @@ def _hello(books: Books, name: str, hello: Hello) -> None:
 def _refusal(books: Books, name: str, hello: Hello) -> str:
     if name in books.roster.gone_agents:
         return "this agent was reported as gone"
-    if hello.spec is not None and hello.spec != books.spec:
-        names = [name for name in JobSpec.__struct_fields__ if getattr(hello.spec, name) != getattr(books.spec, name)]
+    names = [name for name in _AGREED if hello.spec and getattr(hello.spec, name) != getattr(books.spec, name)]
+    if names:
         given = ", ".join(f"{name}={getattr(hello.spec, name)}" for name in names)
         agreed = ", ".join(f"{name}={getattr(books.spec, name)}" for name in names)
         return f"this agent was started with {given}, but the job runs with {agreed}"
