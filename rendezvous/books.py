@@ -42,6 +42,7 @@ class Books:
     number: int = 0  # of the newest announced generation
     current: Generation | None = None
     restarts: dict[Slot, float] = field(default_factory=dict)  # slots told to start a worker -> when
+    dying: set[str] = field(default_factory=set)  # buried workers whose exit has yet to be accounted for
     exits: set[str] = field(default_factory=set)  # workers whose exit has been accounted for
     ended: int = 0  # scripts that ended well without ever joining
     over: str = ""  # "done", "failed"
@@ -234,6 +235,7 @@ class Books:
         self.effects.append(Finish("failed", failure.code, failure.reason))
 
     def pending_restart(self) -> bool:
-        """Whether an agent that is here has been told to start a worker, and has not yet."""
-        agents = self.roster.agents
-        return any(name in agents and agents[name].here for name, _ in self.restarts)
+        """Whether an agent that is here is to start a worker, or may be told to once it has said how one ended."""
+        agents, dead = self.roster.agents, self.roster.dead
+        names = {name for name, _ in self.restarts} | {dead[nonce].agent for nonce in self.dying if nonce in dead}
+        return any(name in agents and agents[name].here for name in names)

@@ -98,12 +98,14 @@ def _hello(books: Books, name: str, hello: Hello) -> None:
         books.number = hello.announced
         if books.current is not None:
             books.current.outdated = True
+    dead = books.roster.dead
+    books.dying = {nonce for nonce in books.dying if nonce in dead and dead[nonce].agent != name}
     claimed = {claim.worker for claim in hello.workers}
     for worker in books.roster.of_agent(name):
         if worker.nonce not in claimed:
             books.bury(worker, f"{books.name(worker.nonce)} is no longer with its agent")
     for claim in hello.workers:
-        if claim.worker not in books.roster.dead:
+        if claim.worker not in dead:
             _claim(books, agent, claim)
     books.repeat_announcement(agent)
     for (owner, local_rank), due in list(books.restarts.items()):
@@ -199,18 +201,18 @@ def _dying(books: Books, agent: Agent, message: Dying) -> None:
     """A loss already; what it costs is decided when the process has `Exited`."""
     worker = books.roster.workers.get(message.worker)
     if worker is not None and worker.agent == agent.name:
+        books.dying.add(worker.nonce)
         words = "died" if message.code is None else exit_in_words(message.code)
         books.bury(worker, f"{books.name(worker.nonce)} {words}")
 
 
 def _exited(books: Books, agent: Agent, message: Exited) -> None:
     worker = books.roster.workers.get(message.worker) or books.roster.dead.get(message.worker)
-    slot = (agent.name, worker.local_rank if worker is not None else message.local_rank)
     if message.worker in books.exits:
-        if slot in books.restarts:
-            books.tell(agent.name, Restart(slot[1], max(0.0, books.restarts[slot] - books.now)))
+        _exited_again(books, agent, worker, message)
         return
     books.exits.add(message.worker)
+    books.dying.discard(message.worker)
     if worker is None:
         worker = books.roster.add_worker(message.worker, agent.name, message.local_rank, books.now)
     words = f"{books.name(worker.nonce)} {exit_in_words(message.code)}"
@@ -232,6 +234,15 @@ def _exited(books: Books, agent: Agent, message: Exited) -> None:
         books.note("rejected", words, worker=worker.nonce, tail=message.tail)
         if books.roster.formed is None and not books.roster.workers and not books.pending_restart():
             books.fail(Failed(message.code or 1, words, message.tail))
+
+
+def _exited_again(books: Books, agent: Agent, worker: Worker | None, message: Exited) -> None:
+    """The agent has not heard the answer. What is pending was told again after its `Hello`; what was forgotten is now."""
+    if worker is None or message.kind not in ("crash", "stale") or worker.leaving or worker.released:
+        return
+    taken = any(other.local_rank == worker.local_rank for other in books.roster.of_agent(agent.name))
+    if not taken and (agent.name, worker.local_rank) not in books.restarts and books.stopping is None:
+        _refill(books, worker, 0.0)
 
 
 def _crashed(books: Books, worker: Worker, message: Exited, words: str) -> None:

@@ -54,6 +54,7 @@ class Control(ABC):
         self.announced: Announce | None = None
         self.announced_at = 0.0  # when it came, of `time.monotonic`
         self.released_generation = 0
+        self.durable_generation = 0
         self.parked = False
         self.may_leave: Released | None = None
         self.draining = False
@@ -81,6 +82,8 @@ class Control(ABC):
     def take(self, message: Message) -> None:
         """Note a message of the agent's. On the control thread."""
         with self.changed:
+            if isinstance(message, (Announce, Welcome)):
+                self.durable_generation = max(self.durable_generation, message.formed)
             if isinstance(message, Announce):
                 if self.announced is None or message.generation > self.announced.generation:
                     self.announced = message

@@ -208,7 +208,7 @@ class Member:
                 announce = self.control.announced
                 if announce is not None and announce.generation > self._tried:
                     rank = self.control.rank_in(announce)
-                    self._note_lineage(announce)
+                    self._note_lineage()
                     if not at_boundary and announce.formed > self.lineage:
                         raise _Behind()
                     if rank is not None and rank >= 0 and (announce.abort or at_boundary):
@@ -342,8 +342,9 @@ class Member:
 
     # --- helpers ---
 
-    def _note_lineage(self, announce: Announce) -> None:
-        if self._reported and announce.formed == self._reported:
+    def _note_lineage(self) -> None:
+        """A generation that this worker has reported counts once it is durable, whether or not the release was heard."""
+        if self._reported and self.control.durable_generation == self._reported:
             self.lineage = self._reported
 
     def _parked(self, ring: Ring) -> bool:
@@ -360,7 +361,8 @@ class Member:
     def _answer_eviction(self) -> None:
         if self._evictions != self.control.evictions:
             self._evictions = self.control.evictions
-            self.control.send(Ready(self.control.identity.worker, self.lineage))
+            self._note_lineage()
+            self.control.send(Ready(self.control.identity.worker, self.lineage, self.state.newest_checkpoint()))
 
     def _leave(self, released: Released | None) -> Leave:
         self.before_leaving(released)

@@ -19,6 +19,7 @@ from elastic_launch.rendezvous.messages import (
     Broken,
     Done,
     Drain,
+    Dying,
     Evicted,
     Exited,
     Failed,
@@ -192,6 +193,8 @@ class SimulatedJob:
     ) -> None:
         """Its process ends, and its agent says so."""
         if worker.alive:
+            if code == 137:
+                self.send(worker.agent, Dying(worker.nonce, code))
             worker.alive, worker.ended = False, kind == "done"
             exited = Exited(worker.nonce, code, kind, step, tail=tail, local_rank=worker.slot)
             if kind == "crash" and not worker.leaving:
@@ -234,7 +237,7 @@ class SimulatedJob:
         if not agent.to_server or agent.silent:
             return False
         message = agent.to_server.popleft()
-        if isinstance(message, Exited):
+        if isinstance(message, (Dying, Exited)):
             self.known_dead.add(message.worker)
         self.carry_out(self.machine.said(agent.name, message, self.now))
         return True

@@ -11,6 +11,7 @@ from elastic_launch.rendezvous.membership import Membership
 from elastic_launch.rendezvous.messages import (
     Announce,
     Done,
+    Dying,
     Failed,
     Finished,
     Hello,
@@ -241,6 +242,43 @@ def test_a_crash_is_answered_again_on_the_next_connection_until_the_worker_start
     job.connect(agent)
     effects = job.machine.said(agent.name, agent.to_server[0], job.now)
     assert not [e for e in effects if isinstance(e, Tell) and isinstance(e.message, Restart)]
+
+
+def test_a_crash_whose_agent_was_away_for_long_is_still_answered() -> None:
+    job, members = running_job(1)
+    agent = members[0].agent
+    job.add_agent(1)
+    job.run()
+    job.kill(members[0], 1)
+    job.deliver_to_server(agent)
+    job.disconnect(agent)
+    job.advance(120.0)
+    job.connect(agent)
+    job.run()
+    assert len(job.running) == 2 and job.machine.snapshot()["crashes"] == 1
+
+
+def test_a_dying_worker_is_a_loss_before_it_is_a_crash() -> None:
+    job, members = running_job(3)
+    agent = members[0].agent
+    job.send(agent, Dying(members[0].nonce))
+    job.deliver_to_server(agent)
+    assert job.newest == 2 and job.machine.snapshot()["crashes"] == 0
+    job.kill(members[0], 1)
+    job.deliver_to_server(agent)
+    assert job.newest == 2 and job.machine.snapshot()["crashes"] == 1
+
+
+def test_a_job_is_not_done_while_it_is_open_how_a_worker_ended() -> None:
+    job = SimulatedJob(JobSpec(1, 2, max_restarts=0))
+    agent = job.add_agent(2, ready=False)
+    job.send(agent, Dying(agent.workers[1].nonce))
+    job.kill(agent.workers[0], 0, "done")
+    job.deliver_everything()
+    assert job.state == "starting"
+    job.kill(agent.workers[1], 3)
+    job.deliver_everything()
+    assert job.failed is not None and job.failed.code == 3
 
 
 def test_exits_are_put_into_words() -> None:

@@ -174,9 +174,12 @@ class Lab(JournalFolder):
 
     def pid_of_rank(self, rank: int) -> int:
         """The process that has this rank in the newest ring that was formed."""
-        newest = max(entry["generation"] for entry in self.journal("change"))
-        (entry, *_) = self.journal("change", generation=newest, rank=rank)
-        return int(entry["pid"])
+
+        def found() -> int:
+            newest = self.journal("change", generation=self.generation(), rank=rank)
+            return int(newest[0]["pid"]) if newest else 0
+
+        return int(self.wait(found, 5, f"rank {rank}"))
 
     def signal_rank(self, rank: int, number: int) -> int:
         pid = self.pid_of_rank(rank)

@@ -58,15 +58,19 @@ class Chaos:
         os.kill(pid, signal.SIGCONT)
 
     def drain(self) -> None:
-        agent = self.agents.pop(self.source.randrange(1, len(self.agents)))
+        agent = self.replace_one()
         agent.signal(signal.SIGTERM)
-        self.agents.append(self.start(1))
         assert agent.wait(60) == 0
 
     def kill_agent(self) -> None:
+        self.replace_one().signal(signal.SIGKILL)
+
+    def replace_one(self) -> Command:
+        """Any but the first agent, once it has started its workers; another one takes its place."""
         agent = self.agents.pop(self.source.randrange(1, len(self.agents)))
-        agent.signal(signal.SIGKILL)
         self.agents.append(self.start(1))
+        self.lab.wait(agent.workers, 30, "the workers of an agent")
+        return agent
 
 
 @pytest.mark.soak
