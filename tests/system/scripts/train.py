@@ -122,7 +122,7 @@ def main() -> None:
     ledger = torch.optim.SGD([model.ledger], lr=1.0)
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[options.optimizer]
     optimizer = kind(model.net.parameters(), lr=0.01)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.9)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 30)
     data = Samples(options.samples, 8, dtype, options.poison)
     job = elastic.join(
         model=model,
@@ -139,7 +139,7 @@ def main() -> None:
     journal.hold("joining")
     journal("ready", local_rank=journal.local_rank)
 
-    for epoch in job.epochs(10**9 if options.open_ended else options.epochs):
+    for _ in job.epochs(10**9 if options.open_ended else options.epochs):
         journal.hold("epoch start")
         for ids, x, y in loader:
             began = time.monotonic()
@@ -168,7 +168,7 @@ def main() -> None:
                 loss=job.metrics["loss"],
                 rank=job.rank,
                 generation=job.generation,
-                epoch=epoch,
+                epoch=job.epoch,
                 world_size=job.world_size,
             )
             if options.stop_at and job.global_step >= options.stop_at and job.rank == 0:
@@ -176,7 +176,7 @@ def main() -> None:
         if job.stopped:
             break
         seen["epochs"] += 1
-        journal("epoch", epoch=epoch, weights=weights(model))
+        journal("epoch", epoch=job.epoch, weights=weights(model))
         journal.hold("epoch end")
         if options.evaluate:
 
@@ -185,9 +185,9 @@ def main() -> None:
                 journal.hold("evaluation")
                 return {"loss": torch.nn.functional.mse_loss(module(batch[0], batch[1])[1], batch[2])}
 
-            journal("evaluating", epoch=epoch, rank=job.rank)
+            journal("evaluating", epoch=job.epoch, rank=job.rank)
             result = job.evaluate(data, means, batch_size=16)
-            journal("evaluated", epoch=epoch, rank=job.rank, world_size=job.world_size, **result)
+            journal("evaluated", epoch=job.epoch, rank=job.rank, world_size=job.world_size, **result)
         if options.open_ended and journal.finish_wanted():
             job.stop()
     if options.linger:
