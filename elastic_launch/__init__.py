@@ -17,7 +17,6 @@ from .errors import (
     RendezvousError,
     RingError,
     StaleGroupError,
-    StateLostError,
     StateMismatchError,
     UsageError,
 )
@@ -39,7 +38,6 @@ __all__ = [
     "RendezvousError",
     "RingError",
     "StaleGroupError",
-    "StateLostError",
     "StateMismatchError",
     "UsageError",
     "join",

@@ -27,9 +27,5 @@ class StateMismatchError(ElasticError):
     """This worker's model or optimizer does not have the shape of the job's; only this worker is rejected."""
 
 
-class StateLostError(ElasticError):
-    """No holder of the training state is left and there is no checkpoint to restore."""
-
-
 class CheckpointError(ElasticError):
     """A checkpoint could not be written or no intact one could be read."""

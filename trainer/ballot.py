@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from ..errors import UsageError
 
 MAX_METRICS = 16
-_CHANGE, _STOP, _VOTERS, _NAMES, _NAMES_SQUARED, _METRICS = range(6)
+_CHANGE, _STOP, _VOTERS, _NAMES, _NAMES_SQUARED, _RATES, _RATES_SQUARED, _METRICS = range(8)
 _SIZE = _METRICS + 2 * MAX_METRICS
 
 Sums = dict[str, tuple[float, float]]
@@ -28,12 +28,15 @@ class Ballot:
         self.vector = vector
 
     @staticmethod
-    def cast(change: bool, stop: bool, metrics: Mapping[str, tuple[float, float]]) -> Ballot:
+    def cast(
+        change: bool, stop: bool, metrics: Mapping[str, tuple[float, float]], learning_rates: Sequence[float] = ()
+    ) -> Ballot:
         if len(metrics) > MAX_METRICS:
             raise UsageError(f"job.log takes at most {MAX_METRICS} metrics a step, not {len(metrics)}")
         names = sorted(metrics)
-        fingerprint = float(zlib.crc32("\n".join(names).encode()) % 1_000_003)
-        values = [float(change), float(stop), 1.0, fingerprint, fingerprint * fingerprint]
+        values = [float(change), float(stop), 1.0]
+        for fingerprint in (_fingerprint("\n".join(names)), _fingerprint(repr(learning_rates))):
+            values += [fingerprint, fingerprint * fingerprint]
         for name in names:
             values += metrics[name]
         values += [0.0] * (_SIZE - len(values))
@@ -54,11 +57,22 @@ class Ballot:
     def stop_wanted(self) -> bool:
         return float(self.vector[_STOP]) > 0
 
+    def check_learning_rates(self) -> None:
+        """Raise `UsageError`, on every member, if the members' optimizers have different learning rates."""
+        if not self._all_equal(_RATES, _RATES_SQUARED):
+            raise UsageError(
+                "the members' learning rates differ: code behind a block also runs where the block was unwound, on some "
+                "members only. Call scheduler.step() inside the block, behind optimizer.step(), or look at step.committed"
+            )
+
+    def _all_equal(self, sums: int, squares: int) -> bool:
+        values = self.vector.tolist()
+        return math.isclose(values[squares] * values[_VOTERS], values[sums] ** 2, rel_tol=1e-12, abs_tol=0.5)
+
     def means(self, names: list[str]) -> dict[str, float]:
         """The means by name (sorted), NaN where nobody gave a sample. Raises `UsageError` if the members' names differ."""
         values = self.vector.tolist()
-        voters = values[_VOTERS]
-        if not math.isclose(values[_NAMES_SQUARED] * voters, values[_NAMES] ** 2, rel_tol=1e-12, abs_tol=0.5):
+        if not self._all_equal(_NAMES, _NAMES_SQUARED):
             raise UsageError(
                 f"job.log was called with other names on some member (here: {names or 'none'}); every member must log the "
                 "same names in a step, also those that only rank 0 prints"
@@ -68,6 +82,10 @@ class Ballot:
             total, weight = values[_METRICS + 2 * index : _METRICS + 2 * index + 2]
             means[name] = total / weight if weight else math.nan
         return means
+
+
+def _fingerprint(text: str) -> float:
+    return float(zlib.crc32(text.encode()) % 1_000_003)
 
 
 def join_ballots(ballots: list[bytes]) -> bytes:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import struct
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -42,7 +43,7 @@ def step_of(path: Path) -> int | None:
 def write(directory: Path, step: int, meta: bytes, payload: Payload) -> Path:
     """Writes a file that is there completely or not at all, whenever the machine stops. OSError if it cannot."""
     path = directory / f"step-{step:012}.ckpt"
-    temporary = directory / f".{path.name}.{os.getpid()}.tmp"
+    temporary = directory / f".{path.name}.{uuid.uuid4().hex[:12]}.tmp"
     try:
         with open(temporary, "wb", buffering=0) as file:
             hasher = xxhash.xxh3_128()

@@ -63,6 +63,7 @@ class Control(ABC):
         self.hang_timeout = 300.0
         self.on_announce: Callable[[Announce], None] | None = None
         self.on_evicted: Callable[[str], None] | None = None
+        self.on_ending: Callable[[], None] | None = None
         self.check_for_hang: Callable[[float], None] | None = None
 
     @abstractmethod
@@ -104,6 +105,8 @@ class Control(ABC):
             self.changed.notify_all()
         if isinstance(message, Announce) and self.on_announce is not None:
             self.on_announce(message)
+        if isinstance(message, (Done, Released)) and self.on_ending is not None:
+            self.on_ending()
         if isinstance(message, Evicted) and self.on_evicted is not None:
             self.on_evicted(message.reason)
 

@@ -61,6 +61,7 @@ class Job:
         self.seed = seed
         self._position = Position()
         self._replica = Replica()
+        self._optimizers = list(optimizers.values())
         for name, module in models.items():
             refusals.check_model(name, module)
             self._replica.add_model(name, module)
@@ -70,6 +71,7 @@ class Job:
             optimizer.register_step_pre_hook(self._before_optimizer_step)
         for name, other in others.items():
             self._replica.add(name, other)
+        self._scalers = [other for other in others.values() if isinstance(other, torch.amp.GradScaler)]
         self._replica.add("position", self._position)
         self.models = {name: ElasticModel(module, self, ddp_options) for name, module in models.items()}
         self.device = next((p.device for module in models.values() for p in module.parameters()), torch.device("cpu"))
@@ -247,6 +249,8 @@ class Job:
 
         Returns `obj`; for a value that cannot be changed in place (a number, a text), a holder with `.value`.
         """
+        if isinstance(obj, torch.amp.GradScaler):
+            self._scalers.append(obj)
         return self._replica.register(f"user/{name}", obj)
 
     def on_change(self, callback: Callable[[Change], None]) -> None:
@@ -259,8 +263,7 @@ class Job:
         if self.current_step is not None:
             raise UsageError("a batch was taken from the loader inside a job.step() block: take it before the block")
         if not self._outstanding:
-            self.member.boundary()
-            self._started = True
+            self._boundary()
         return not self._position.stopped
 
     def placement(self) -> tuple[int, int, int]:
@@ -277,8 +280,7 @@ class Job:
 
     def start_step(self, step: Step) -> None:
         if not self._outstanding:
-            self.member.boundary()
-            self._started = True
+            self._boundary()
         ring = self._ring()
         ring.begin_step()
         self.current_step = step
@@ -297,7 +299,6 @@ class Job:
                 ring.generation, ring.rank, ring.world_size, self._position.step + 1, float(self._position.samples)
             )
         )
-        self._checkpoint_if_due(ring)
 
     def discard_step(self) -> None:
         for loader, _, _ in self._outstanding:
@@ -305,6 +306,8 @@ class Job:
         self._outstanding.clear()
         self._logged.clear()
         self._serving_key += 1
+        for scaler in self._scalers:
+            scaler._per_optimizer_states.clear()  # or it would take the gradients of the redo for unscaled already
         for model in self.models.values():
             model.forget_ring()
             for parameter in model.module.parameters():
@@ -316,10 +319,14 @@ class Job:
             self.member.ring.refuse_collectives = None
 
     def cast_ballot(self) -> Ballot:
-        return Ballot.cast(self._may_change() and self.member.change_wanted, self._stop_wanted, self._logged)
+        rates = [
+            float(group["lr"]) for optimizer in self._optimizers for group in optimizer.param_groups if "lr" in group
+        ]
+        return Ballot.cast(self._may_change() and self.member.change_wanted, self._stop_wanted, self._logged, rates)
 
     def read_ballot(self, ballot: Ballot, ring_left: bool) -> None:
         """Take over what was agreed. `ring_left`: the ring that was voted in is gone, and with it the wish to leave it."""
+        ballot.check_learning_rates()
         means = ballot.means(sorted(self._logged))
         if means:
             self.metrics = means
@@ -389,6 +396,11 @@ class Job:
     def _check_between_steps(self, what: str) -> None:
         if self.current_step is not None:
             raise UsageError(f"{what} was called inside a job.step() block: call it between two blocks")
+        if self._outstanding:
+            raise UsageError(
+                f"{what} was called with a batch in hand: call it behind the block of that batch, since the batch may be "
+                "another worker's after it"
+            )
         if not self._started:
             raise UsageError(
                 f"{what} was called before the first epoch or step: a worker that joins later would do so at another point "
@@ -402,11 +414,16 @@ class Job:
         for callback in self._callbacks:
             callback(change)
 
-    def _checkpoint_if_due(self, ring: Ring) -> None:
-        if self._checkpoints is not None and ring.rank == 0:
+    def _boundary(self) -> None:
+        """Between two steps, where the script's own code for the one before has run."""
+        self.member.boundary()
+        self._started = True
+        if self._checkpoints is not None and self._ring().rank == 0:
             self._checkpoints.save_if_due(self._replica, self._position.step)
 
     def _leaving(self, released: Released | None) -> None:
+        if self.current_step is not None:
+            self.buffers.restore()  # what it leaves behind is the state between two steps
         if released is not None and released.last_holder and self._checkpoints is not None:
             self._checkpoints.write_now(self._replica, self._position.step)
 

@@ -23,6 +23,7 @@ from ..rendezvous.progress import Progress
 from .control import Control
 from .exchange import Action, Decision, Report, decide
 from .probe import reached
+from .ring.guard import came_from_ring
 from .ring.ring import Ring, RingOptions
 from .state_exchange import StateExchange
 
@@ -102,6 +103,7 @@ class Member:
         self._lock = threading.Lock()
         control.on_announce = self._announced
         control.on_evicted = self._evicted
+        control.on_ending = self._ending
         control.check_for_hang = self._check_for_hang
 
     # --- for the step loop ---
@@ -193,9 +195,10 @@ class Member:
             )
             try:
                 self.on_change(change)
-            except Exception:
-                if ring is None or ring.guard.broken is None:
+            except Exception as error:
+                if ring is None or ring.guard.broken is None or not came_from_ring(error):
                     raise
+                self._say_broken(ring.generation, ring.guard.broken)
                 continue  # a callback's own collective met the next change
             return action
 
@@ -230,7 +233,10 @@ class Member:
                 announce.meeting, self.control.identity.job, announce.generation, announce.secret, timeout=30.0
             )
         options = RingOptions(
-            address=self.control.identity.address, cuda=self.cuda, operation_limit=self.control.hang_timeout * 1.1 + 10
+            address=self.control.identity.address,
+            cuda=self.cuda,
+            forming_limit=self.control.hang_timeout,
+            operation_limit=self.control.hang_timeout * 1.1 + 10,
         )
         ring = Ring(announce.generation, rank, announce.world_size, options, meeting)
         with self._lock:
@@ -238,7 +244,8 @@ class Member:
         awaited: list[int] = []
         try:
             self._check_not_overtaken(announce)
-            ring.connect()
+            if self.lineage == announce.formed:
+                ring.connect()  # meanwhile; others wait until the holders are there, which may take a step or an evaluation
             reached("connecting", announce.generation)
             report = self._report(announce, pending)
             reports = [report] if meeting is None else self._gather(meeting, announce, rank, report)
@@ -249,7 +256,7 @@ class Member:
             ring.form()
             phases["connected"] = time.monotonic() - started
             action = decision.actions[rank]
-            if action is Action.COPY:
+            if action in (Action.COPY, Action.RESTORE):
                 self.lineage = 0
             epoch = self.state.epoch()
             self.state.bring_together(ring, decision, announce.secret, self.control.identity.address)
@@ -305,10 +312,11 @@ class Member:
                 )
                 return [msgspec.msgpack.decode(value, type=Report) for value in values]
             except GatherTimeout as timeout:
-                if any(missing >= holders for missing in timeout.missing) and self.lineage:
-                    raise
-                if time.monotonic() - started > self.control.hang_timeout:
-                    raise
+                if self.lineage == announce.formed != 0 and (
+                    any(missing >= holders for missing in timeout.missing)
+                    or time.monotonic() - started > self.control.hang_timeout
+                ):
+                    raise  # a joiner waits for the holders as long as they are in their step; the server ends that
 
     def _check_structure(self, decision: Decision, rank: int, meeting: MeetingClient | None) -> None:
         if not decision.odd_structures or meeting is None:
@@ -376,8 +384,11 @@ class Member:
 
     def _overtaken(self, announce: Announce) -> bool:
         newest = self.control.announced
-        return (newest is not None and newest.generation > announce.generation) or (
-            self._evictions != self.control.evictions
+        return (
+            (newest is not None and newest.generation > announce.generation)
+            or self._evictions != self.control.evictions
+            or self.control.done
+            or self.control.may_leave is not None
         )
 
     def _check_not_overtaken(self, announce: Announce) -> None:
@@ -401,10 +412,18 @@ class Member:
     def _announced(self, announce: Announce) -> None:
         with self._lock:
             forming, ring = self._forming, self.ring
-        if forming is not None and forming.generation < announce.generation:
+        unreleased = forming is not None and forming.generation > self.control.released_generation
+        if forming is not None and forming.generation < announce.generation and (unreleased or announce.abort):
             forming.abort(f"overtaken by generation {announce.generation}: {announce.reason}")
         if announce.abort and ring is not None and ring.generation < announce.generation:
             ring.abort(announce.reason)
+
+    def _ending(self) -> None:
+        """The job is done, or this worker may go: whatever it waits for in a forming ring, it need not."""
+        with self._lock:
+            forming = self._forming
+        if forming is not None and forming.generation > self.control.released_generation:
+            forming.abort("this worker may go")
 
     def _evicted(self, reason: str) -> None:
         with self._lock:

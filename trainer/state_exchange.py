@@ -19,6 +19,7 @@ from .state.structure import Structure
 if TYPE_CHECKING:
     from .checkpoint import Checkpoints
 
+RESTORE_LIMIT = 3600.0  # seconds that loading a checkpoint may take
 COPY_LIMIT = 60.0  # seconds that a receiver waits for a source's address; the copy has a progress limit of its own
 
 
@@ -74,7 +75,7 @@ class StateExchange:
             self._receive(ring, decision, secret)
         elif ring.rank in decision.sources:
             self._send(ring, decision, secret, address)
-        self._share_buffers(ring, decision.sources[0])
+        self.share_buffers(ring, decision.sources[0])
         self._compare_digests(ring, decision.sources[0])
 
     def _send(self, ring: Ring, decision: Decision, secret: str, address: str) -> None:
@@ -90,7 +91,8 @@ class StateExchange:
 
     def _receive(self, ring: Ring, decision: Decision, secret: str) -> None:
         assert ring.meeting is not None
-        addresses = [ring.meeting.get(f"copy/{rank}", COPY_LIMIT).decode() for rank in decision.sources]
+        limit = RESTORE_LIMIT if Action.RESTORE in decision.actions else COPY_LIMIT
+        addresses = [ring.meeting.get(f"copy/{rank}", limit).decode() for rank in decision.sources]
         receiver = CopyReceiver(addresses, secret)
         try:
             ring.guard.on_abort(receiver.abort)
@@ -102,8 +104,10 @@ class StateExchange:
             receiver.close()
         ring.guard.check()
 
-    def _share_buffers(self, ring: Ring, lead: int) -> None:
-        # Inside a step, each member's batch-norm statistics are its own: at a boundary the lead's are everybody's.
+    def share_buffers(self, ring: Ring, lead: int) -> None:
+        """Between two steps: batch-norm statistics, which are each member's own inside a step, become the lead's."""
+        if ring.world_size == 1:
+            return
         with torch.no_grad():
             for buffer in self.replica.buffers():
                 shared = buffer.detach().cpu().contiguous()

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..errors import RingError, StaleGroupError, UsageError
+from ..errors import RingError, UsageError
 from .ballot import Ballot
 from .exchange import Action
 from .member import Pending
 from .probe import reached
 from .randomness import seed_step
-from .ring.guard import MARK
+from .ring.guard import came_from_ring
 
 if TYPE_CHECKING:
     from .job import Job
@@ -38,7 +38,8 @@ class Step:
     def __init__(self, job: Job) -> None:
         self._job = job
         self.voted = False
-        self._backward_after_vote = False
+        self.committed = False
+        """Whether the step was applied; False behind a block that was unwound and will be served again."""
 
     def __enter__(self) -> Step:
         job = self._job
@@ -68,6 +69,7 @@ class Step:
                 except Unwound:
                     return True
             self._job.commit_step()
+            self.committed = True
             return False
         finally:
             self._job.end_step()
@@ -115,19 +117,6 @@ class Step:
         if ring.guard.broken is None and isinstance(error, torch.distributed.DistError):
             ring.abort(str(error))  # an error of NCCL's, which does not pass through the guard
         return ring.guard.broken is not None and came_from_ring(error)
-
-
-def came_from_ring(error: BaseException | None) -> bool:
-    """Whether the error, or one that it came from, says that the ring broke. C++ passes on only the text of an error."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        if isinstance(error, StaleGroupError):
-            return False
-        if isinstance(error, (RingError, torch.distributed.DistError)) or MARK in str(error):
-            return True
-        seen.add(id(error))
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def _forget_frames(error: BaseException | None) -> None:

@@ -11,8 +11,8 @@ import torch
 from ..errors import RingError, UsageError
 from .exchange import Action
 from .member import Member, Pending
+from .ring.guard import came_from_ring
 from .ring.ring import Ring
-from .step import came_from_ring
 
 MeansOfBatch = Callable[[torch.nn.Module, Any], Mapping[str, Any]]
 
@@ -95,6 +95,7 @@ def evaluate(
         )
 
     def compute(ring: Ring) -> bytes:
+        member.state.share_buffers(ring, 0)
         sums, count = _sums(module, dataset, means, batch_size, collate, ring)
         parts = [msgspec.msgpack.decode(part) for part in ring.gather_bytes(msgspec.msgpack.encode([sums, count]))]
         total = sum(part[1] for part in parts)

@@ -41,3 +41,10 @@ def test_members_that_log_other_names_are_told_on_every_member(others: dict[str,
 def test_more_metrics_than_fit_are_refused() -> None:
     with pytest.raises(UsageError, match=f"at most {MAX_METRICS}"):
         Ballot.cast(False, False, {str(index): (0.0, 1.0) for index in range(MAX_METRICS + 1)})
+
+
+def test_members_with_other_learning_rates_are_told_on_every_member() -> None:
+    ballots = [Ballot.cast(False, False, {}, [0.1, 0.2]), Ballot.cast(False, False, {}, [0.1, 0.2])]
+    total(*ballots).check_learning_rates()
+    with pytest.raises(UsageError, match="inside the block"):
+        total(*ballots, Ballot.cast(False, False, {}, [0.1, 0.1])).check_learning_rates()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import threading
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch._C._distributed_c10d import Store
 
 from elastic_launch.errors import RingError
 from elastic_launch.trainer.ring.addresses import RingAddresses, published_address
+from elastic_launch.trainer.ring.gloo import Connecting
 from elastic_launch.trainer.ring.guard import Guard
 
 
@@ -77,15 +80,33 @@ def test_what_waits_for_an_abort_is_called_once_also_when_it_comes_late() -> Non
 def blob(host: str, port: int) -> bytes:
     """A value as gloo stores it for a rank."""
     if ":" in host:
-        raw = (
-            struct.pack("<H", socket.AF_INET6)
-            + port.to_bytes(2, "big")
-            + bytes(4)
-            + socket.inet_pton(socket.AF_INET6, host)
-        )
+        family, rest = socket.AF_INET6, bytes(4) + socket.inet_pton(socket.AF_INET6, host)
     else:
-        raw = struct.pack("<H", socket.AF_INET) + port.to_bytes(2, "big") + socket.inet_pton(socket.AF_INET, host)
-    return struct.pack("<Q", 4) + b"host" + raw.ljust(128, b"\0") + bytes(24)
+        family, rest = socket.AF_INET, socket.inet_pton(socket.AF_INET, host)
+    address = struct.pack("<H", family) + port.to_bytes(2, "big") + rest
+    return struct.pack("<Q", 4) + b"host" + struct.pack("<Q", 136) + address.ljust(128, b"\0") + bytes(8 + 24)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_the_addresses_that_gloo_really_publishes_are_read(host: str) -> None:
+    published: dict[str, bytes] = {}
+
+    class Recording(Store):
+        def set(self, key: str, value: Any) -> None:
+            published[key] = bytes(value)
+
+        def get(self, key: str) -> bytes:
+            return published[key]
+
+        def wait(self, keys: Any, timeout: Any = None) -> None:
+            raise RuntimeError("the other rank never comes")
+
+    store = Recording()
+    guard = Guard(1)
+    with pytest.raises(RingError):
+        Connecting(store, 0, 2, host, guard).result()
+    found = [published_address(value) for value in published.values()]
+    assert [address[0] for address in found if address is not None] == [host]
 
 
 @pytest.mark.parametrize("address", [("127.0.0.1", 4242), ("10.0.0.7", 1), ("fd00::1", 65535)])
@@ -116,3 +137,14 @@ def test_only_connected_sockets_of_the_ring_are_shut(host: str) -> None:
         again = socket.create_connection(ring.getsockname()[:2])  # the listener lives
         for each in (*ours, *foreign, again):
             each.close()
+
+
+def test_looking_for_sockets_leaves_no_descriptor_behind() -> None:
+    addresses = RingAddresses()
+    addresses.learn(blob("127.0.0.1", 1))
+    with open(__file__) as file, socket.socket() as unconnected:
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(5):
+            assert addresses.shut() == 0
+        assert len(os.listdir("/proc/self/fd")) == before
+        assert file.read(3) == '"""' and unconnected.fileno() > 0

@@ -114,6 +114,10 @@ REFUSED = {
         "no step has committed",
     ),
     "a unit inside a block": (JOIN + "with job.step(): job.allreduce(1)", "between two blocks"),
+    "a unit with a batch in hand": (
+        JOIN + "for epoch in job.epochs(1):\n    for x, y in loader: job.allreduce(1)",
+        "with a batch in hand",
+    ),
     "a unit before the loop": (JOIN + "job.evaluate(data, lambda m, b: {})", "before the first epoch or step"),
     "a loader without a batch size": (JOIN + "job.loader(data)", "global_batch="),
     "a loader with an empty batch": (JOIN + "job.loader(data, global_batch=0)", "at least 1"),
@@ -170,6 +174,54 @@ def outcomes() -> dict[str, str]:
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_cannot_work_is_refused_with_the_way_out(outcomes: dict[str, str], what: str) -> None:
     assert REFUSED[what][1] in outcomes[what]
+
+
+def test_a_step_that_is_unwound_at_its_vote_leaves_no_trace(tmp_path: Path) -> None:
+    """The ring fails under the vote, once; the gradients had been unscaled already."""
+    done = run(
+        tmp_path,
+        """
+from elastic_launch.errors import RingError
+from elastic_launch.trainer.exchange import Action
+
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1)).double()
+twin = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1)).double()
+twin.load_state_dict(model.state_dict())
+x, y = torch.randn(16, 4).double(), torch.randn(16, 1).double()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+other = torch.optim.SGD(twin.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+job = elastic.join(model=model, optimizer=optimizer, scaler=scaler)
+job.rank
+ring = job.member.ring
+passes = ring.sum_for_vote
+
+def fails(ballot):
+    ring.sum_for_vote = passes
+    raise RingError("a peer is gone")
+
+ring.sum_for_vote = fails
+job.member.recover = lambda pending: Action.REDO
+steps = []
+for _ in range(3):
+    with job.step() as step:
+        optimizer.zero_grad()
+        scaler.scale(mse_loss(job.model(x), y)).backward()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+    steps.append(step.committed)
+for _ in range(2):
+    other.zero_grad()
+    mse_loss(twin(x), y).backward()
+    other.step()
+assert steps == [False, True, True], steps
+assert job.global_step == 2
+for (name, a), b in zip(model.state_dict().items(), twin.state_dict().values()):
+    assert torch.allclose(a, b, atol=1e-12), name
+""",
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_early_stop_ends_the_epochs(tmp_path: Path) -> None:

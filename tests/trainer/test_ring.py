@@ -91,6 +91,14 @@ def test_abort_ends_a_collective_that_waits_for_a_silent_peer(
     assert all_do(waiting, "total", lambda rank: (10, 2.0)) == [4.0, 4.0]
 
 
+def test_who_aborts_ends_the_waits_of_its_peers_too(meeting: MeetingServer, members: list[RingProcess]) -> None:
+    form(meeting, members, 1)
+    for member in members[:2]:
+        member.ask("total", 1_000, 1.0)
+    members[2]("abort")  # its sockets are shut, which reaches its neighbours
+    assert all("elastic ring broken" in text for text in failures(members[:2], 5))
+
+
 def test_abort_ends_forming_with_a_member_that_never_comes(meeting: MeetingServer, members: list[RingProcess]) -> None:
     meeting.open(JOB, 1, SECRET)
     there = members[:2]
@@ -129,7 +137,11 @@ def test_two_hundred_formations_leave_descriptors_threads_and_memory_flat(
     def cycle(generation: int) -> None:
         form(meeting, members, generation)
         all_do(members, "total", lambda rank: (100_000, 1.0))
-        all_do(members, "abort" if generation % 2 else "close")
+        if generation % 2:  # abort with a collective in flight: two wait for the third
+            all_do(members[:2], "abort_after", lambda rank: (0.01,))
+            for member in members[:2]:
+                member.ask("total", 100_000, 1.0)
+            failures(members[:2], 5)
         all_do(members, "close")
         meeting.forget(before=generation)
 

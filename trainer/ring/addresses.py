@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 import struct
 import threading
 from ipaddress import ip_address
@@ -18,13 +19,20 @@ _SOCKADDR_STORAGE = 128
 
 
 def published_address(value: bytes) -> Address | None:
-    """The listener in a value that gloo stores for a rank: length, host name, `sockaddr_storage`, ...; None for other values."""
-    if len(value) < 8 + _SOCKADDR_STORAGE:
+    """The listener in a value that gloo stores for a rank; None for other values.
+
+    Two lengths lead: that of a host name, which follows it, and that of an address: `sockaddr_storage`, then a number.
+    """
+    if len(value) < 8:
         return None
-    (length,) = struct.unpack_from("<Q", value, 0)
-    if length > 255 or len(value) < 8 + length + _SOCKADDR_STORAGE:
+    (name_length,) = struct.unpack_from("<Q", value, 0)
+    start = 8 + name_length
+    if name_length > 255 or len(value) < start + 8 + _SOCKADDR_STORAGE:
         return None
-    raw = value[8 + length : 8 + length + _SOCKADDR_STORAGE]
+    (address_length,) = struct.unpack_from("<Q", value, start)
+    if not _SOCKADDR_STORAGE <= address_length <= 2 * _SOCKADDR_STORAGE:
+        return None
+    raw = value[start + 8 : start + 8 + _SOCKADDR_STORAGE]
     family = int.from_bytes(raw[:2], "little")
     port = int.from_bytes(raw[2:4], "big")
     if family == socket.AF_INET:
@@ -64,10 +72,13 @@ class RingAddresses:
 
 def _shut_if_known(descriptor: int, known: set[Address]) -> bool:
     try:
-        duplicate = socket.socket(fileno=os.dup(descriptor))
+        copy = os.dup(descriptor)
     except OSError:
-        return False  # closed meanwhile, or no socket
-    with duplicate:
+        return False  # closed meanwhile
+    if not stat.S_ISSOCK(os.fstat(copy).st_mode):
+        os.close(copy)
+        return False
+    with socket.socket(fileno=copy) as duplicate:
         try:
             if duplicate.family not in (socket.AF_INET, socket.AF_INET6):
                 return False

@@ -6,15 +6,17 @@ completed by `Guard.abort`, so nobody waits longer than that, whatever becomes o
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch._C._distributed_c10d import Work
 
-from ...errors import RingError
+from ...errors import RingError, StaleGroupError
 
 Future = torch.futures.Future[Any]
 
@@ -90,9 +92,24 @@ class Guard:
             pending, self._pending = list(self._pending), {}
             waiters, self._waiters = self._waiters, []
         for call in waiters:
-            call()
+            try:
+                call()
+            except Exception:  # the waits end all the same
+                traceback.print_exc()
         for future in pending:
             _settle(future, None, self.error())
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Counts as an operation in flight, for a wait that is none of gloo's."""
+        future: Future = torch.futures.Future()
+        with self._lock:
+            self._pending[future] = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._pending.pop(future, None)
 
     def longest_wait(self) -> float:
         """Age in seconds of the oldest operation in flight; 0 if there is none."""
@@ -111,6 +128,43 @@ def _settle(future: Future, value: Any, error: Exception | None) -> None:
         pass  # completed already
 
 
+def wait_for(future: Future) -> Any:
+    """The future's value. Raises `RingError`, one of its own.
+
+    The error that a future holds must not keep a traceback: its frames hold the work, the work the ring, and no garbage
+    collector sees through a future.
+    """
+    try:
+        return future.wait()
+    except Exception as error:
+        text = str(error)
+        error.__traceback__ = None
+    raise RingError(text)
+
+
+def error_of(future: Future) -> Exception | None:
+    """The error that a completed future holds."""
+    try:
+        future.value()
+    except Exception as error:
+        error.__traceback__ = None
+        return error
+    return None
+
+
+def came_from_ring(error: BaseException | None) -> bool:
+    """Whether the error, or one that it came from, says that the ring broke. C++ passes on only the text of an error."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, StaleGroupError):
+            return False
+        if isinstance(error, (RingError, torch.distributed.DistError)) or MARK in str(error):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
+
+
 class GuardedWork(Work):
     """A work object of which every wait ends with the guard."""
 
@@ -120,7 +174,7 @@ class GuardedWork(Work):
         self._future = guard.watch(work)
 
     def wait(self, timeout: Any = None) -> bool:
-        self._future.wait()
+        wait_for(self._future)
         return True
 
     def get_future(self) -> Future:
@@ -135,11 +189,7 @@ class GuardedWork(Work):
     def exception(self) -> Exception | None:
         if not self._future.done():
             return None
-        try:
-            self._future.value()
-        except Exception as error:
-            return error
-        return None
+        return error_of(self._future)
 
     def result(self) -> Any:
         return self._future.value()

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from ...errors import RingError
 from . import undertaker
 from .guard import Guard
 
@@ -52,14 +51,18 @@ def settled(works: list[Any], guard: Guard, device: torch.device) -> None:
     for work in works:
         work.wait()  # makes the current stream wait; does not block the host
     done.record(torch.cuda.current_stream(device))
-    while not done.query():
-        guard.check()
-        for work in works:
-            if work.is_completed() and work.exception() is not None:
-                raise RingError(str(work.exception()))
-        time.sleep(_POLL)
+    with guard.waiting():
+        while not done.query():
+            guard.check()
+            _check(works, guard)
+            time.sleep(_POLL)
     guard.check()
+    _check(works, guard)
+
+
+def _check(works: list[Any], guard: Guard) -> None:
     for work in works:
-        error = work.exception()
+        error = work.exception() if work.is_completed() else None
         if error is not None:
-            raise RingError(str(error))
+            guard.abort(str(error))
+            raise guard.error()

@@ -15,12 +15,11 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 from torch.distributed import distributed_c10d
 
-from ...errors import RingError
 from ...rendezvous.meeting_client import MeetingClient
 from . import gloo, nccl, undertaker
 from .addresses import RingAddresses
 from .group import BACKEND, ElasticGroup, make_groups_with
-from .guard import Future, Guard
+from .guard import Future, Guard, error_of, wait_for
 from .store import RingStore
 
 ONE_HOP_LIMIT = 16  # members up to which a vote goes from each to each
@@ -105,14 +104,9 @@ class Ring:
 
     def reductions_succeeded(self) -> bool:
         """Whether every reduction of this step has ended well, so that this member holds the reduced gradients."""
-        try:
-            for future in self._reductions:
-                if not future.done():
-                    return False
-                future.value()
-            return not self._cuda_works or self._cuda_settled
-        except Exception:
+        if not all(future.done() and error_of(future) is None for future in self._reductions):
             return False
+        return not self._cuda_works or self._cuda_settled
 
     def settle_reductions(self) -> None:
         """Wait for the CUDA reductions of this step; raises `RingError` if one did not end well."""
@@ -131,12 +125,12 @@ class Ring:
         if self.world_size == 1:
             return
         if self.world_size > ONE_HOP_LIMIT:
-            self._wait(self.guard.watch(self.group.gloo.allreduce([ballot], dist.AllreduceOptions())))
+            wait_for(self.guard.watch(self.group.gloo.allreduce([ballot], dist.AllreduceOptions())))
             return
         sent = ballot.repeat(self.world_size)
         received = torch.empty_like(sent)
         work = self.group.gloo.alltoall_base(received, sent, [], [], dist.AllToAllOptions())
-        self._wait(self.guard.watch(work))
+        wait_for(self.guard.watch(work))
         first, *others = received.chunk(self.world_size)
         ballot.copy_(first)
         for other in others:
@@ -146,13 +140,13 @@ class Ring:
         """All-reduce a CPU tensor in place and wait. Raises `RingError`."""
         options = dist.AllreduceOptions()
         options.reduceOp = operation
-        self._wait(self.group.start("allreduce", False, [tensor], options).get_future())
+        wait_for(self.group.start("allreduce", False, [tensor], options).get_future())
 
     def broadcast(self, tensor: torch.Tensor, source: int) -> None:
         """Broadcast a CPU tensor from rank `source`, in place, and wait. Raises `RingError`."""
         options = dist.BroadcastOptions()
         options.rootRank, options.rootTensor = source, 0
-        self._wait(self.group.start("broadcast", False, [tensor], options).get_future())
+        wait_for(self.group.start("broadcast", False, [tensor], options).get_future())
 
     def gather_bytes(self, data: bytes) -> list[bytes]:
         """Everybody's `data` in rank order. Raises `RingError`."""
@@ -219,12 +213,6 @@ class Ring:
             over_nccl = nccl.connect(store, rank, size, self.guard, self._operation_timeout)
         self._stores.append(store)
         return self._adopt(below, over_nccl, rank, size)
-
-    def _wait(self, future: Future) -> None:
-        try:
-            future.wait()
-        except RuntimeError as error:  # a future that failed in C++ raises a plain RuntimeError
-            raise RingError(str(error)) from error
 
 
 _stale: weakref.WeakKeyDictionary[ElasticGroup, dict[int, int]] = weakref.WeakKeyDictionary()
