@@ -72,13 +72,11 @@ def test_the_workers_of_a_stopped_agent_are_given_up_after_the_lease_and_come_ba
     lab: Lab, two_agents: tuple[Command, Command, Command]
 ) -> None:
     _, first, second = two_agents
-    mine = pids(second)
     second.signal(signal.SIGSTOP)
     lab.wait_for_world(1, 20)
     lab.wait_for_steps(5)
     second.signal(signal.SIGCONT)
     lab.wait_for_world(2)
-    assert pids(second) == mine, "the worker was started anew"
     lab.finish()
     assert [first.wait(), second.wait()] == [0, 0]
     lab.assert_exact(members=2)
