@@ -6,6 +6,9 @@ fit the job, 66 if it must start afresh.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import logging
 import os
 import runpy
 import sys
@@ -24,14 +27,27 @@ def main() -> None:
     if not arguments:
         sys.exit("usage: python -m elastic_launch.trainer.main [--module] SCRIPT [ARGUMENTS]")
     sys.argv = arguments
-    code = _run(arguments[0], as_module)
+    outcome = [1]
+    atexit.register(_leave, outcome)  # the first one to be registered, and so the last one to be called
+    code = outcome[0] = _run(arguments[0], as_module)
     joining = sys.modules.get(f"{__package__}.joining")
     if code == 0 and joining is not None:
         joining.leave()
-    undertaker = sys.modules.get(f"{__package__}.ring.undertaker")
-    if undertaker is not None:
-        undertaker.leave_with(code)
     sys.exit(code)
+
+
+def _leave(outcome: list[int]) -> None:
+    """Leave a process that has had a ring without finalising the interpreter.
+
+    Threads of gloo's may still be on their way back into Python, and one that arrives after that ends the process with
+    SIGABRT, whatever its exit code was to be.
+    """
+    if f"{__package__}.joining" in sys.modules:
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(outcome[0])
 
 
 def _run(script: str, as_module: bool) -> int:

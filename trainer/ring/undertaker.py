@@ -6,10 +6,6 @@ constructor that connects to a dead peer blocks as long. Both happen on threads 
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import os
-import sys
 import threading
 from typing import Any
 
@@ -45,24 +41,3 @@ def stuck() -> int:
     """How many threads have not ended yet."""
     with _lock:
         return len(_buried)
-
-
-_exit_code = 0
-
-
-def leave_with(code: int) -> None:
-    """The exit code to use if the interpreter must be left without waiting (see below)."""
-    global _exit_code
-    _exit_code = code
-
-
-def _leave_stuck_threads_behind() -> None:
-    # A thread that returns from gloo into a finalised interpreter ends the process with SIGABRT: leave before that.
-    if stuck():
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
-        os._exit(_exit_code)
-
-
-atexit.register(_leave_stuck_threads_behind)
