@@ -22,7 +22,7 @@ from .ring.ring import Ring
 from .state.buffers import BufferBackup
 from .state.replica import Replica
 from .state_exchange import StateExchange
-from .step import Step
+from .step import AFTER_THE_VOTE, Step
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoints
@@ -340,6 +340,11 @@ class Job:
         if self.current_step is None or ring is None or ring.world_size == 1:
             return None
         return ring
+
+    @property
+    def refusal(self) -> str | None:
+        """Why backward may not be called on what the model gives now."""
+        return AFTER_THE_VOTE if self.current_step is not None and self.current_step.voted else None
 
     @property
     def gradient_weight(self) -> float:

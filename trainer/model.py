@@ -11,6 +11,7 @@ from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
+from ..errors import UsageError
 from .ring.ring import Ring
 
 
@@ -19,6 +20,11 @@ class StepContext(Protocol):
 
     def training_ring(self) -> Ring | None:
         """The ring to reduce gradients over; None outside a step and in a ring of one."""
+        ...
+
+    @property
+    def refusal(self) -> str | None:
+        """Why backward may not be called on the model's output; None if it may."""
         ...
 
     @property
@@ -51,8 +57,10 @@ class ElasticModel(torch.nn.Module):
             output = self.module(*arguments, **keywords)
         else:
             output = self._ddp_over(ring)(*arguments, **keywords)
+        if torch.is_grad_enabled() and context.refusal is not None:
+            output = _through(_RefuseBackward, output, context.refusal)
         if torch.is_grad_enabled() and context.output_scale != 1.0:
-            output = _scale_gradients(output, context.output_scale)
+            output = _through(_ScaleGradient, output, context.output_scale)
         return output
 
     @contextlib.contextmanager
@@ -123,10 +131,24 @@ class _ScaleGradient(torch.autograd.Function):
         return gradients[0] * context.scale, None
 
 
-def _scale_gradients(output: Any, scale: float) -> Any:
+class _RefuseBackward(torch.autograd.Function):
+    """In a ring of one too, where no collective would refuse it."""
+
+    @staticmethod
+    def forward(context: Any, value: torch.Tensor, reason: str) -> torch.Tensor:
+        context.reason = reason
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        raise UsageError(context.reason)
+
+
+def _through(function: type[torch.autograd.Function], output: Any, argument: Any) -> Any:
+    """`output` with each of its differentiable tensors sent through `function`."""
     from torch.utils._pytree import tree_map_only
 
-    def scaled(value: torch.Tensor) -> Any:
-        return _ScaleGradient.apply(value, scale) if value.requires_grad else value  # type: ignore[no-untyped-call]
+    def pass_on(value: torch.Tensor) -> Any:
+        return function.apply(value, argument) if value.requires_grad else value  # type: ignore[no-untyped-call]
 
-    return tree_map_only(torch.Tensor, scaled, output)
+    return tree_map_only(torch.Tensor, pass_on, output)

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from .job import Job
 
 
+AFTER_THE_VOTE = (
+    "a collective, or a second backward, was started after the optimizer step inside one job.step() block: nothing may be "
+    "exchanged once the step has been agreed. Split the block into two"
+)
+
+
 class Unwound(BaseException):
     """Carries a worker out of a block that is done again. Not an `Exception`, so that no handler in the block takes it."""
 
@@ -94,10 +100,7 @@ class Step:
         self.voted = True
         job.read_ballot(ballot, ring_left=job.member.ring is not ring)
         if job.member.ring is not None:
-            job.member.ring.refuse_collectives = (
-                "a collective, or a second backward, was started after the optimizer step inside one job.step() block: "
-                "nothing may be exchanged once the step has been agreed. Split the block into two"
-            )
+            job.member.ring.refuse_collectives = AFTER_THE_VOTE
 
     def _finish_or_unwind(self, stands_behind: bool, own: bytes) -> Ballot:
         pending = Pending("vote", stands_behind, own)

@@ -114,6 +114,17 @@ REFUSED = {
         "no step has committed",
     ),
     "a unit inside a block": (JOIN + "with job.step(): job.allreduce(1)", "between two blocks"),
+    "a second backward behind the optimizer's step": (
+        JOIN
+        + """
+x, y = torch.randn(5, 4), torch.zeros(5, 1)
+with job.step():
+    mse_loss(job.model(x), y).backward()
+    optimizer.step()
+    mse_loss(job.model(x), y).backward()
+""",
+        "Split the block into two",
+    ),
     "a unit with a batch in hand": (
         JOIN + "for epoch in job.epochs(1):\n    for x, y in loader: job.allreduce(1)",
         "with a batch in hand",
