@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from ..errors import UsageError
 from . import control as control_line
 from .job import Job
+from .ring import undertaker
 
 _control: control_line.Control | None = None
 _job: Job | None = None
@@ -25,6 +27,13 @@ def leave() -> None:
     """The process is about to exit in order."""
     if _control is not None:
         _control.close()
+
+
+def _end_solo() -> None:
+    """No thread of gloo's may be left when the interpreter is finalised: it would end the process with SIGABRT."""
+    if _job is not None:
+        _job.close()
+        undertaker.wait_until_done(5.0)
 
 
 def join(
@@ -69,6 +78,8 @@ def join(
 
         checkpoints = Checkpoints(checkpoint, keep=checkpoint_keep, every_steps=checkpoint_every)
     ddp_options = {"find_unused_parameters": find_unused_parameters, "bucket_cap_mb": bucket_cap_mb}
+    if isinstance(_control, control_line.SoloControl):
+        atexit.register(_end_solo)
     _job = Job(_control, models, optimizers, others, seed, ddp_options, checkpoints)
     return _job
 

@@ -94,4 +94,5 @@ def test_without_a_checkpoint_the_loss_of_every_holder_fails_the_job_and_never_s
     lab.kill_rank(0, 1)
     assert agent.wait() == 76
     assert "every holder of the state is gone, and no worker can read a checkpoint" in agent.output
-    assert lab.generation() == 1
+    assert {entry["generation"] for entry in lab.journal("change", cause="start")} == {1}
+    assert lab.generation() <= 2, "one of the two may have gone on alone before it was killed too"

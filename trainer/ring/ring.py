@@ -138,6 +138,9 @@ class Ring:
 
     def reduce(self, tensor: torch.Tensor, operation: Any = dist.ReduceOp.SUM) -> None:
         """All-reduce a CPU tensor in place and wait. Raises `RingError`."""
+        if self.world_size == 1:
+            self.group.check_usable()
+            return
         options = dist.AllreduceOptions()
         options.reduceOp = operation
         wait_for(self.group.start("allreduce", False, [tensor], options).get_future())

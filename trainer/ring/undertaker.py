@@ -7,6 +7,7 @@ constructor that connects to a dead peer blocks as long. Both happen on threads 
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 _buried: set[threading.Thread] = set()
@@ -35,6 +36,13 @@ def bury(holder: list[Any], name: str) -> None:
     contents = list(holder)
     holder.clear()
     start(f"undertaker-{name}", contents.clear)
+
+
+def wait_until_done(limit: float) -> None:
+    """Give the threads `limit` seconds to end."""
+    deadline = time.monotonic() + limit
+    for thread in list(_buried):
+        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def stuck() -> int:
