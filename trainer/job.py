@@ -11,7 +11,6 @@ from torch.utils.data import default_collate
 
 from ..errors import UsageError
 from ..rendezvous.messages import Finished, Registered, Released
-from ..rendezvous.progress import Progress
 from . import refusals, units
 from .ballot import Ballot, Sums
 from .control import Control
@@ -293,12 +292,7 @@ class Job:
         for loader, _, _ in self._outstanding:
             loader.commit()
         self._outstanding.clear()
-        ring = self._ring()
-        self._control.progress(
-            Progress(
-                ring.generation, ring.rank, ring.world_size, self._position.step + 1, float(self._position.samples)
-            )
-        )
+        self.member.write_progress()
 
     def discard_step(self) -> None:
         for loader, _, _ in self._outstanding:

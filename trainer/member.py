@@ -20,6 +20,7 @@ from ..errors import RingError, StateMismatchError
 from ..rendezvous.meeting_client import GatherTimeout, MeetingClient
 from ..rendezvous.messages import Announce, Broken, Formed, Ready, Released, Stalled
 from ..rendezvous.progress import Progress
+from .ballot import join_ballots
 from .control import Control
 from .exchange import Action, Decision, Report, decide
 from .probe import reached
@@ -181,7 +182,7 @@ class Member:
             self.lineage = announce.generation
             self.leave_agreed = False
             self._has_stepped = True
-            self._write_progress()
+            self.write_progress()
             change = Change(
                 generation=announce.generation,
                 rank=rank,
@@ -335,16 +336,14 @@ class Member:
         if decision.result_from is not None:
             pending.ballot = reports[decision.result_from].result
         else:
-            pending.ballot = self.state.join_ballots([reports[rank].ballot for rank in decision.sources])
+            pending.ballot = join_ballots([reports[rank].ballot for rank in decision.sources])
 
     def _await_release(self, announce: Announce) -> bool:
         """Whether the generation became durable; False if it was overtaken."""
         with self.control.changed:
             while self.control.released_generation < announce.generation:
                 if self._overtaken(announce):
-                    break
-                if self.control.done or self.control.may_leave is not None:
-                    raise self._leave(self.control.may_leave)
+                    break  # or this worker may go, which the next wait for an announcement sees
                 self.control.changed.wait()  # ends at the latest with the agent
             else:
                 return True
@@ -400,7 +399,8 @@ class Member:
         if announced is None or announced.generation <= generation or not announced.abort:
             self.control.send(Broken(self.control.identity.worker, generation, reason))
 
-    def _write_progress(self) -> None:
+    def write_progress(self) -> None:
+        """Show the agent where this worker is."""
         ring = self.ring
         if ring is not None:
             self.control.progress(

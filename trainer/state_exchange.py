@@ -8,7 +8,6 @@ import msgspec
 import torch
 
 from ..errors import ElasticError, StateMismatchError
-from .ballot import join_ballots
 from .exchange import Action, Decision
 from .probe import reached
 from .ring.ring import Ring
@@ -35,8 +34,6 @@ class StateExchange:
         self.replica = replica
         self.checkpoints = checkpoints
         self._position = position
-        self.join_ballots = join_ballots
-        self.copied_bytes = 0
 
     def structure_digest(self) -> str:
         return self.replica.structure().digest()
@@ -63,7 +60,6 @@ class StateExchange:
     def bring_together(self, ring: Ring, decision: Decision, secret: str, address: str) -> None:
         """Carry out the decision's copies, on every member. Raises `RingError` when the generation ends meanwhile."""
         action = decision.actions[ring.rank]
-        self.copied_bytes = 0
         if action is Action.RESTORE:
             if self.checkpoints is None:
                 raise ElasticError("there is no checkpoint to restore")
@@ -99,7 +95,6 @@ class StateExchange:
             incoming = self.replica.prepare(receiver.meta())
             receiver.fetch(incoming.payload())
             incoming.commit()
-            self.copied_bytes = incoming.nbytes
         finally:
             receiver.close()
         ring.guard.check()
