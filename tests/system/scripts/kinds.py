@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import math
 import time
 from typing import Any
@@ -42,10 +43,14 @@ class Uneven(Net):
         return self.last(x * self.sometimes if self.with_sometimes else x)
 
 
-def summary(module: nn.Module, optimizer: torch.optim.Optimizer) -> float:
-    """One number that every parameter, buffer and optimizer tensor has a part in."""
-    state = [v for s in optimizer.state.values() for v in s.values() if isinstance(v, torch.Tensor)]
-    return sum(float(t.detach().double().abs().sum()) for t in [*module.state_dict().values(), *state])
+def digest(module: nn.Module, optimizer: torch.optim.Optimizer) -> str:
+    """The bits of every parameter, buffer and optimizer tensor; states in the parameters' order, not in that of their making."""
+    states = [optimizer.state.get(p, {}) for group in optimizer.param_groups for p in group["params"]]
+    tensors = [v for s in states for _, v in sorted(s.items()) if isinstance(v, torch.Tensor)]
+    bits = hashlib.sha256()
+    for tensor in [*module.state_dict().values(), *tensors]:
+        bits.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return bits.hexdigest()
 
 
 def main() -> None:
@@ -117,7 +122,7 @@ def main() -> None:
         steps=job.global_step,
         scale=scaler.get_scale(),
         skipped=list(skipped),
-        state={name: summary(models[name], optimizers[name]) for name in models},
+        state={name: digest(models[name], optimizers[name]) for name in models},
     )
 
 
