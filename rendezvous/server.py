@@ -18,7 +18,8 @@ from .app import create_app
 from .job import NewMembership
 from .members import Timing
 from .membership import Membership
-from .store import MemoryStore, Store
+from .memory_store import MemoryStore
+from .store import Store
 
 __all__ = ["Server", "create_app"]
 

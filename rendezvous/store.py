@@ -1,12 +1,14 @@
-"""Where the few facts live that must outlive a server: a job's last formed generation, and whether it is done.
+"""Where the few facts live that must outlive a server: who leads, a job's last formed generation, whether it is done.
 
-The interface is as small as several replicas allow: read, and replace what was read (compare-and-set). Everything else
-about a job is told again by its agents when they connect.
+The interface is as small as several replicas allow: read, replace what was read (compare-and-set, fenced by another
+key), be told of changes, and let keys end with their owner (leases). Everything else about a job is told again by its
+agents when they connect.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from ..errors import RendezvousError
@@ -16,10 +18,21 @@ class StoreUnavailable(RendezvousError):
     """The store does not answer. Whether the call in question took effect is not known: read again before deciding."""
 
 
+class FenceLost(RendezvousError):
+    """The key that fenced a change is not what it was: somebody else is in its owner's place. Nothing was changed."""
+
+
 class Held(NamedTuple):
-    """A value and its fencing token: `version` grows with every change of the key and is never 0."""
+    """A value and its fencing token: `version` grows with every change in the store and is never 0."""
 
     value: bytes
+    version: int
+
+
+class Fence(NamedTuple):
+    """A change goes through only while `key` still has this `version`."""
+
+    key: str
     version: int
 
 
@@ -35,39 +48,43 @@ class Store(ABC):
         """What the key holds, None if it is absent."""
 
     @abstractmethod
-    async def compare_and_set(self, key: str, value: bytes, version: int) -> int | None:
+    async def read(self, prefix: str) -> dict[str, Held]:
+        """All keys that begin with `prefix`, in their order, as they were at one moment."""
+
+    @abstractmethod
+    async def compare_and_set(
+        self, key: str, value: bytes, version: int, *, lease: int = 0, fence: Fence | None = None
+    ) -> int | None:
         """Stores `value` if the key's version still is `version`, 0 for an absent key. When it returns, it is durable.
 
-        Returns the new version, or None if the key's version is another one; then nothing has changed.
+        Returns the new version, or None if the key's version is another one; then nothing has changed. With `lease`, the
+        key goes when the lease does; a lease that is over already is as a lost fence. FenceLost as its name says.
         """
 
     @abstractmethod
-    async def keys(self, prefix: str) -> list[str]:
-        """The keys that begin with `prefix`, sorted."""
+    async def delete(self, key: str, version: int, *, fence: Fence | None = None) -> bool:
+        """Removes the key if its version still is `version`. False if it is not; then nothing has changed."""
+
+    @abstractmethod
+    async def grant(self, seconds: float) -> int:
+        """A new lease, never 0, that ends `seconds` (at least) after it was last granted or renewed."""
+
+    @abstractmethod
+    async def renew(self, lease: int) -> bool:
+        """Whether the lease was still there and lasts its full time again."""
+
+    @abstractmethod
+    async def revoke(self, lease: int) -> None:
+        """Ends the lease with all its keys, if it is there."""
+
+    @abstractmethod
+    def watch(self, prefix: str) -> AsyncIterator[dict[str, Held]]:
+        """What `read` returns, now and after each change; changes that come close together may come as one.
+
+        Whatever happens to the connection or to the store's history, the newest content comes in the end. Raises
+        `StoreUnavailable` when the store does not answer; then watch again. Close the iterator (`aclose`) when done.
+        """
 
     @abstractmethod
     async def close(self) -> None:
         """Ends connections; calls in progress may raise `StoreUnavailable`. May be called again."""
-
-
-class MemoryStore(Store):
-    """For one server, which then is the job's single point of failure: what it holds ends with its process."""
-
-    def __init__(self) -> None:
-        self._held: dict[str, Held] = {}
-
-    async def get(self, key: str) -> Held | None:
-        return self._held.get(key)
-
-    async def compare_and_set(self, key: str, value: bytes, version: int) -> int | None:
-        held = self._held.get(key)
-        if version != (held.version if held else 0):
-            return None
-        self._held[key] = Held(value, version + 1)
-        return version + 1
-
-    async def keys(self, prefix: str) -> list[str]:
-        return sorted(key for key in self._held if key.startswith(prefix))
-
-    async def close(self) -> None:
-        pass

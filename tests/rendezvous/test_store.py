@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from elastic_launch.errors import RendezvousError
+from elastic_launch.rendezvous.memory_store import MemoryStore
 from elastic_launch.rendezvous.records import JobRecord, JobRecords, RecordConflict
-from elastic_launch.rendezvous.store import Held, MemoryStore, Store, StoreUnavailable
+from elastic_launch.rendezvous.store import Held, Store, StoreUnavailable
 
 Scenario = Callable[[Store], Coroutine[Any, Any, None]]
 With = Callable[[Scenario], None]
@@ -89,8 +90,8 @@ def test_keys_are_listed_by_prefix(with_store: With) -> None:
     async def scenario(store: Store) -> None:
         for key in ("jobs/b", "jobs/a", "other/c"):
             await store.compare_and_set(key, b"", 0)
-        assert await store.keys("jobs/") == ["jobs/a", "jobs/b"]
-        assert await store.keys("none/") == []
+        assert list(await store.read("jobs/")) == ["jobs/a", "jobs/b"]
+        assert await store.read("none/") == {}
 
     with_store(scenario)
 
@@ -144,8 +145,8 @@ class _AnswerLost(MemoryStore):
 
     has_failed = False
 
-    async def compare_and_set(self, key: str, value: bytes, version: int) -> int | None:
-        result = await super().compare_and_set(key, value, version)
+    async def compare_and_set(self, key: str, value: bytes, version: int, **options: Any) -> int | None:
+        result = await super().compare_and_set(key, value, version, **options)
         if not self.has_failed:
             self.has_failed = True
             raise StoreUnavailable("no answer")
