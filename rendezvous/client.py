@@ -12,6 +12,7 @@ import contextlib
 import logging
 import random
 import socket
+import ssl as tls
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,9 +20,9 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import WebSocketException
+from websockets.exceptions import InvalidStatus, WebSocketException
 
-from ..errors import RendezvousError, UsageError
+from ..errors import AuthorizationError, RendezvousError, UsageError
 from .messages import Beat, Done, Failed, Hello, Refused, ToAgent, ToServer, Welcome, decode_to_agent, encode
 from .names import check_job_name
 
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between two attempts, before jitter
 _ATTEMPT = 10.0  # seconds for one attempt, up to the server's first word
 _FAREWELL = 1.0  # seconds in which `close` still sends what waits
+_AT_THE_DOOR = 5.0  # seconds for which an agent that is not let in tries on: its token may be on its way
+_IN_THE_JOB = 300.0  # seconds, once it was let in: then a new token may reach the two ends at different times
 _MAX_MESSAGE = 4 * 1024 * 1024  # bytes
 
 
@@ -38,7 +41,9 @@ class Client:
 
     `urls` are the server's replicas, each http://HOST:PORT; they are tried in turn. `hello` is asked for the agent's
     `Hello` at each new connection. `on_message` gets every message of the server, in order; it must not block.
-    `connect_timeout` (seconds) bounds the time until a server is first reached, not later interruptions.
+    `connect_timeout` (seconds) bounds the time until a server is first reached, not later interruptions. `beat` is asked
+    for each heartbeat, `token` for the token at each new connection. `ssl` is for https URLs; None trusts what the system
+    trusts.
     """
 
     def __init__(
@@ -48,6 +53,10 @@ class Client:
         hello: Callable[[], Hello],
         on_message: Callable[[ToAgent], None],
         connect_timeout: float = 60.0,
+        *,
+        beat: Callable[[], Beat] = Beat,
+        token: Callable[[], str] | None = None,
+        ssl: tls.SSLContext | None = None,
     ) -> None:
         """UsageError if a URL or the job's name cannot be one."""
         if not urls:
@@ -57,6 +66,10 @@ class Client:
         self._hello = hello
         self._on_message = on_message
         self._connect_timeout = connect_timeout
+        self._beat_now = beat
+        self._token = token
+        self._ssl = ssl
+        self._shut_out_since: float | None = None
         self._waiting: deque[ToServer] = deque()
         self._something_waits = asyncio.Event()
         self._nothing_waits = asyncio.Event()
@@ -83,7 +96,8 @@ class Client:
     async def run(self) -> None:
         """Returns after `close`, or when the connection ends after the server's `Done`, `Failed` or `Refused`.
 
-        RendezvousError if no server could be reached at all within `connect_timeout`.
+        RendezvousError if no server could be reached at all within `connect_timeout`; AuthorizationError if one was, but
+        does not take the token.
         """
         running = asyncio.ensure_future(self._keep_connected())
         closing = asyncio.ensure_future(self._closing.wait())
@@ -128,9 +142,13 @@ class Client:
 
     async def _connect_once(self, url: str, time_left: float) -> None:
         limit = max(0.01, min(_ATTEMPT, time_left))
+        headers = {} if self._token is None else {"Authorization": f"Bearer {self._token()}"}
+        secure = (self._ssl or tls.create_default_context()) if url.startswith("wss:") else None
         try:
             connection = await connect(
                 url,
+                ssl=secure,
+                additional_headers=headers,
                 compression=None,
                 open_timeout=limit,
                 ping_interval=None,
@@ -138,6 +156,11 @@ class Client:
                 max_size=_MAX_MESSAGE,
                 proxy=None,
             )
+        except InvalidStatus as error:
+            self._note(str(error))
+            if error.response.status_code in (401, 403):
+                self._shut_out(url, error.response.status_code)
+            return
         except (OSError, WebSocketException) as error:
             self._note(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
             return
@@ -151,6 +174,17 @@ class Client:
                 self.disconnected_since = time.monotonic()
                 logger.warning("connection to the rendezvous server lost: %s", self._last_error)
             await connection.close()
+
+    def _shut_out(self, url: str, status: int) -> None:
+        now = time.monotonic()
+        since = self._shut_out_since = self._shut_out_since or now
+        limit = _IN_THE_JOB if self._was_welcome else _AT_THE_DOOR
+        if now - since >= limit:
+            what = "does not take this agent's token" if self._token is not None else "wants a token"
+            raise AuthorizationError(
+                f"the rendezvous server at {urlsplit(url).netloc} {what} (HTTP {status}, for {limit:g} s): give the file with"
+                " the server's token (--token-file)"
+            )
 
     def _note(self, error: str) -> None:
         self._last_error = error
@@ -187,6 +221,7 @@ class Client:
                 self.connected = True
                 self._was_welcome = True
                 self.disconnected_since = None
+                self._shut_out_since = None
             self._deliver(message)
             if isinstance(message, Welcome):
                 return message.lease
@@ -225,7 +260,7 @@ class Client:
     async def _beat(self, connection: ClientConnection, period: float) -> None:
         while True:
             await asyncio.sleep(period)
-            await connection.send(encode(Beat()), text=True)
+            await connection.send(encode(self._beat_now()), text=True)
             pong = asyncio.ensure_future(await connection.ping())
             pong.add_done_callback(self._heard)
 

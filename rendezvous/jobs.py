@@ -62,6 +62,13 @@ class Jobs:
             task.add_done_callback(lambda task: self._ended(name, task))
         return job
 
+    async def remove(self, name: str) -> None:
+        """An ended job is forgotten at once, with its record: its name is free. StoreUnavailable, and then nothing is."""
+        job, task = self._jobs[name], self._tasks[name]
+        await job.remove_record()
+        task.cancel()
+        await asyncio.wait([task])
+
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
         job = self._jobs.pop(name)
         del self._tasks[name]

@@ -51,6 +51,13 @@ class JobRecords:
         held, _ = await self._read()
         await self._move(JobRecord(held.formed, held.members, done=True), held.formed)
 
+    async def remove(self) -> None:
+        """Forgets the job: one of its name begins anew."""
+        while True:
+            held = await self._store.get(self._key)
+            if held is None or await self._store.delete(self._key, held.version):
+                return
+
     async def _move(self, wanted: JobRecord, previous: int) -> None:
         held, version = await self._read()
         if held == wanted:

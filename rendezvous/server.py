@@ -14,7 +14,8 @@ from collections.abc import Iterator
 import uvicorn
 
 from ..errors import RendezvousError
-from .app import create_app
+from .http.app import create_app
+from .http.face import Face
 from .job import NewMembership
 from .members import Timing
 from .membership import Membership
@@ -23,7 +24,6 @@ from .store import Store
 
 __all__ = ["Server", "create_app"]
 
-_MAX_MESSAGE = 1024 * 1024  # bytes
 _DEAD_PEER = 30  # seconds until an agent's host that acknowledges nothing costs no buffer any more
 _WORDS = 0.3  # seconds for last words and closing handshakes
 
@@ -32,17 +32,23 @@ class Server:
     """A running server: it serves once `Server.start(...)` has returned, and is gone once `stop()` has."""
 
     def __init__(
-        self, listener: socket.socket, store: Store, timing: Timing, new_membership: NewMembership = Membership
+        self,
+        listener: socket.socket,
+        store: Store,
+        timing: Timing,
+        new_membership: NewMembership = Membership,
+        face: Face = Face(),
     ) -> None:
-        self.url = url_of(listener)
+        tls = face.tls
+        self.url = url_of(listener, "https" if tls is not None else "http")
         self._listener = listener
-        self._app = create_app(store, timing, new_membership)
+        self._app = create_app(store, timing, new_membership, face)
         self._uvicorn = _QuietServer(
             uvicorn.Config(
                 self._app,
                 http="h11",
                 ws="websockets-sansio",
-                ws_max_size=_MAX_MESSAGE,
+                ws_max_size=face.limits.message,
                 ws_ping_interval=None,
                 ws_ping_timeout=None,
                 ws_per_message_deflate=False,
@@ -51,6 +57,7 @@ class Server:
                 access_log=False,
                 proxy_headers=False,
                 timeout_graceful_shutdown=1,
+                ssl_context_factory=None if tls is None else lambda config, default: tls,
             )
         )
         self._serving: asyncio.Task[None] | None = None
@@ -63,9 +70,10 @@ class Server:
         store: Store | None = None,
         timing: Timing | None = None,
         new_membership: NewMembership = Membership,
+        face: Face = Face(),
     ) -> Server:
         """Listens on `host` and `port` (0 for any free one). RendezvousError if that cannot be."""
-        server = cls(listen(host, port), store or MemoryStore(), timing or Timing(), new_membership)
+        server = cls(listen(host, port), store or MemoryStore(), timing or Timing(), new_membership, face)
         server._serving = asyncio.ensure_future(server._uvicorn.serve(sockets=[server._listener]))
         return server
 
@@ -124,9 +132,9 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
-    """http://ADDRESS:PORT; of a listener on all addresses, that of this machine's loopback."""
+def url_of(listener: socket.socket, scheme: str = "http") -> str:
+    """http://ADDRESS:PORT, or https; of a listener on all addresses, that of this machine's loopback."""
     address, port = listener.getsockname()[:2]
     loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}
     address = loopback.get(address, address)
-    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+    return f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"

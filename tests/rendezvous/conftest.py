@@ -13,6 +13,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 from elastic_launch.rendezvous.effects import Effect, Tell
+from elastic_launch.rendezvous.http.face import Face
 from elastic_launch.rendezvous.members import FormedGeneration, Timing
 from elastic_launch.rendezvous.membership import Membership
 from elastic_launch.rendezvous.messages import (
@@ -77,8 +78,16 @@ class ScriptedMembership(Membership):
     def next_deadline(self) -> float | None:
         return self.deadline
 
+    @property
+    def over(self) -> bool:
+        return self.was_done
+
+    @property
+    def state(self) -> str:
+        return "done" if self.was_done else "running"
+
     def snapshot(self) -> dict[str, Any]:
-        return {"state": "scripted", "events": len(self.happened)}
+        return {"state": self.state, "generation": len(self.happened)}
 
     def messages(self, agent: str) -> list[ToServer]:
         return [event[2] for event in self.happened if event[:2] == ("said", agent)]
@@ -149,7 +158,11 @@ def until() -> Until:
 def serve() -> Serve:
     @asynccontextmanager
     async def serve(
-        host: str = "127.0.0.1", port: int = 0, store: Store | None = None, timing: Timing | None = None
+        host: str = "127.0.0.1",
+        port: int = 0,
+        store: Store | None = None,
+        timing: Timing | None = None,
+        face: Face = Face(),
     ) -> AsyncIterator[Served]:
         machines: list[ScriptedMembership] = []
 
@@ -157,7 +170,7 @@ def serve() -> Serve:
             machines.append(ScriptedMembership(*arguments))
             return machines[-1]
 
-        server = await Server.start(host, port, store, timing, new_membership)
+        server = await Server.start(host, port, store, timing, new_membership, face)
         try:
             yield Served(server, machines)
         finally:

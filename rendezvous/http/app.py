@@ -1,0 +1,83 @@
+"""The server's HTTP application, put together: a WebSocket for each agent, probes, and the jobs for people and controllers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, Request, WebSocket
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+
+from ..agent_connection import AgentConnection
+from ..job import NewMembership
+from ..jobs import Jobs
+from ..members import Timing
+from ..membership import Membership
+from ..store import Store
+from .authorization import Authorization
+from .events import Streams
+from .face import Face
+from .job_routes import job_routes
+from .metrics import Metrics
+from .probes import OPEN, probe_routes
+
+logger = logging.getLogger(__name__)
+
+_DESCRIPTION = """\
+The rendezvous of elastic-launch jobs. Agents talk to it over a WebSocket; this is the rest: jobs, their events, planned
+changes, probes and metrics. Every error is answered with `{"detail": "..."}`.
+"""
+
+
+def create_app(
+    store: Store,
+    timing: Timing | None = None,
+    new_membership: NewMembership = Membership,
+    face: Face = Face(),
+) -> FastAPI:
+    """The application; `app.state.jobs` holds its jobs, which live from its start-up to its shutdown."""
+    jobs = Jobs(store, timing or Timing(), new_membership)
+    streams = Streams(face.limits.streams)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        jobs.start()
+        yield
+        await jobs.stop()
+        await store.close()
+
+    app = FastAPI(
+        title="elastic-rendezvous",
+        description=_DESCRIPTION,
+        version="1",
+        lifespan=lifespan,
+        max_body_size=face.limits.body,
+        redoc_url=None,
+    )
+    app.state.jobs = jobs
+    app.add_middleware(
+        Authorization, tokens=face.tokens, open_paths={*OPEN, "/metrics"} if face.open_metrics else {*OPEN}
+    )
+    app.add_exception_handler(RequestValidationError, _not_valid)
+    app.add_exception_handler(Exception, _failed)
+    app.include_router(probe_routes(store, jobs, Metrics(jobs, streams)))
+    app.include_router(job_routes(jobs, streams))
+
+    @app.websocket("/v1/jobs/{job}/agent")
+    async def agent(websocket: WebSocket, job: str) -> None:
+        await AgentConnection(websocket, jobs, job, face.limits).serve()
+
+    return app
+
+
+async def _not_valid(request: Request, error: Exception) -> JSONResponse:
+    """What was given is not repeated: it may be anything."""
+    assert isinstance(error, RequestValidationError)
+    told = [f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}" for problem in error.errors()[:5]]
+    return JSONResponse({"detail": "; ".join(told)[:1000]}, 422)
+
+
+async def _failed(request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({"detail": "internal error of the rendezvous server"}, 500)
