@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI, HTTPException, WebSocket
@@ -13,9 +14,21 @@ from pydantic import BaseModel
 from .agent_connection import AgentConnection
 from .job import Job, NewMembership
 from .jobs import Jobs
+from .leader_only import LeaderOnly
+from .leadership import Leadership, Mandate
 from .members import Timing
 from .membership import Membership
-from .store import Store
+from .store import Fence, Store
+
+_STOPPING = 1.0  # seconds for giving up the lead in order
+
+
+@dataclass(frozen=True)
+class Election:
+    """How a replica takes part: `url` is where others reach it, `lease` how long (seconds) a silent leader leads."""
+
+    url: str
+    lease: float = 3.0
 
 
 class DrainRequest(BaseModel):
@@ -23,19 +36,42 @@ class DrainRequest(BaseModel):
     """The nonce of the worker that is to leave."""
 
 
-def create_app(store: Store, timing: Timing | None = None, new_membership: NewMembership = Membership) -> FastAPI:
-    """The application; `app.state.jobs` holds its jobs, which live from its start-up to its shutdown."""
-    jobs = Jobs(store, timing or Timing(), new_membership)
+def create_app(
+    store: Store,
+    timing: Timing | None = None,
+    new_membership: NewMembership = Membership,
+    election: Election | None = None,
+) -> FastAPI:
+    """The application; `app.state.jobs` holds its jobs, which live from its start-up to its shutdown.
+
+    With `election` it is one of several replicas, of which one leads; otherwise it decides from the start.
+    """
+    jobs = Jobs(Mandate(store) if election is None else None, timing or Timing(), new_membership)
+    leadership = None
+
+    if election is not None:
+
+        async def take_over(fence: Fence) -> None:
+            await jobs.take_over(Mandate(store, fence, lambda: leading.leads, leading.lose))
+
+        leading = leadership = Leadership(store, election.url, election.lease, take_over, jobs.step_down)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         jobs.start()
+        running = asyncio.ensure_future(leadership.run()) if leadership else None
         yield
         await jobs.stop()
+        if running is not None:
+            running.cancel()
+            await asyncio.wait([running], timeout=_STOPPING)
         await store.close()
 
     app = FastAPI(title="elastic-rendezvous", lifespan=lifespan)
     app.state.jobs = jobs
+    app.state.leadership = leadership
+    if leadership is not None:
+        app.add_middleware(LeaderOnly, leadership=leadership, leads=lambda: jobs.decides)
 
     def known(name: str) -> Job:
         job = jobs.get(name)

@@ -71,6 +71,7 @@ def stop(books: Books, failure: Failed) -> None:
 
 def drain(books: Books, worker: Worker) -> None:
     leave(books, worker)
+    books.drained.add(worker.nonce)
     books.tell(worker.agent, Drain(worker.nonce))
 
 
@@ -90,7 +91,7 @@ def _hello(books: Books, name: str, hello: Hello) -> None:
             del books.roster.agents[name]
         return
     books.note("connected", f"{hello.host} connected", agent=name, workers=len(hello.workers), again=not fresh)
-    books.tell(name, Welcome(books.timing.lease, books.formed_number, books.spec.hang_timeout))
+    books.tell(name, Welcome(books.timing.lease, books.formed_number, books.spec.hang_timeout, books.term))
     if books.over:
         _tell_end(books, name)
         return
@@ -116,10 +117,10 @@ def _hello(books: Books, name: str, hello: Hello) -> None:
 def _refusal(books: Books, name: str, hello: Hello) -> str:
     if name in books.roster.gone_agents:
         return "this agent was reported as gone"
-    names = [name for name in _AGREED if hello.spec and getattr(hello.spec, name) != getattr(books.spec, name)]
+    names = [name for name in _AGREED if hello.spec and getattr(hello.spec, name) != getattr(books.original, name)]
     if names:
         given = ", ".join(f"{name}={getattr(hello.spec, name)}" for name in names)
-        agreed = ", ".join(f"{name}={getattr(books.spec, name)}" for name in names)
+        agreed = ", ".join(f"{name}={getattr(books.original, name)}" for name in names)
         return f"this agent was started with {given}, but the job runs with {agreed}"
     newest = max((claim.lineage for claim in hello.workers), default=0)
     if newest > books.formed_number and not books.over:
@@ -148,6 +149,8 @@ def _claim(books: Books, agent: Agent, claim: WorkerClaim) -> None:
     worker.checkpoint = max(worker.checkpoint, claim.checkpoint)
     if claim.leaving:
         leave(books, worker)
+    elif claim.worker in books.drained:
+        drain(books, worker)
     if worker.released:
         books.tell(agent.name, Released(worker.nonce, worker.last_holder))
     elif books.stopping is not None:

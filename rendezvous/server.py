@@ -10,18 +10,19 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 
 import uvicorn
 
 from ..errors import RendezvousError
-from .app import create_app
+from .app import Election, create_app
 from .job import NewMembership
 from .members import Timing
 from .membership import Membership
 from .memory_store import MemoryStore
 from .store import Store
 
-__all__ = ["Server", "create_app"]
+__all__ = ["Election", "Server", "create_app"]
 
 _MAX_MESSAGE = 1024 * 1024  # bytes
 _DEAD_PEER = 30  # seconds until an agent's host that acknowledges nothing costs no buffer any more
@@ -32,11 +33,16 @@ class Server:
     """A running server: it serves once `Server.start(...)` has returned, and is gone once `stop()` has."""
 
     def __init__(
-        self, listener: socket.socket, store: Store, timing: Timing, new_membership: NewMembership = Membership
+        self,
+        listener: socket.socket,
+        store: Store,
+        timing: Timing,
+        new_membership: NewMembership = Membership,
+        election: Election | None = None,
     ) -> None:
         self.url = url_of(listener)
         self._listener = listener
-        self._app = create_app(store, timing, new_membership)
+        self._app = create_app(store, timing, new_membership, election)
         self._uvicorn = _QuietServer(
             uvicorn.Config(
                 self._app,
@@ -63,9 +69,16 @@ class Server:
         store: Store | None = None,
         timing: Timing | None = None,
         new_membership: NewMembership = Membership,
+        election: Election | None = None,
     ) -> Server:
-        """Listens on `host` and `port` (0 for any free one). RendezvousError if that cannot be."""
-        server = cls(listen(host, port), store or MemoryStore(), timing or Timing(), new_membership)
+        """Listens on `host` and `port` (0 for any free one). RendezvousError if that cannot be.
+
+        With `election` it is one of the replicas that share `store`; an empty `url` there stands for its own.
+        """
+        listener = listen(host, port)
+        if election is not None and not election.url:
+            election = replace(election, url=url_of(listener))
+        server = cls(listener, store or MemoryStore(), timing or Timing(), new_membership, election)
         server._serving = asyncio.ensure_future(server._uvicorn.serve(sockets=[server._listener]))
         return server
 

@@ -13,6 +13,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 from elastic_launch.rendezvous.effects import Effect, Tell
+from elastic_launch.rendezvous.facts import Facts
 from elastic_launch.rendezvous.members import FormedGeneration, Timing
 from elastic_launch.rendezvous.membership import Membership
 from elastic_launch.rendezvous.messages import (
@@ -34,8 +35,15 @@ class ScriptedMembership(Membership):
     """Remembers what happened, welcomes every agent, and otherwise does what the test puts into `on_message`."""
 
     def __init__(
-        self, spec: JobSpec, timing: Timing, formed: FormedGeneration | None = None, done: bool = False
+        self,
+        spec: JobSpec,
+        timing: Timing,
+        formed: FormedGeneration | None = None,
+        done: bool = False,
+        facts: Facts | None = None,
+        term: int = 0,
     ) -> None:
+        self.kept = facts or Facts(spec, spec.min, spec.max)
         self.spec, self.timing, self.formed, self.was_done = spec, timing, formed, done
         self.happened: list[tuple[Any, ...]] = []
         self.on_message: Callable[[str, ToServer, float], list[Effect]] = lambda agent, message, now: []
@@ -73,6 +81,10 @@ class ScriptedMembership(Membership):
         self.happened.append(("tick",))
         self.deadline = None
         return self.effects_of_a_tick
+
+    @property
+    def facts(self) -> Facts:
+        return self.kept
 
     def next_deadline(self) -> float | None:
         return self.deadline
@@ -153,8 +165,8 @@ def serve() -> Serve:
     ) -> AsyncIterator[Served]:
         machines: list[ScriptedMembership] = []
 
-        def new_membership(*arguments: Any) -> Membership:
-            machines.append(ScriptedMembership(*arguments))
+        def new_membership(*arguments: Any, **options: Any) -> Membership:
+            machines.append(ScriptedMembership(*arguments, **options))
             return machines[-1]
 
         server = await Server.start(host, port, store, timing, new_membership)

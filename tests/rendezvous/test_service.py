@@ -16,6 +16,7 @@ from websockets.asyncio.client import ClientConnection
 
 from elastic_launch.rendezvous.client import Client
 from elastic_launch.rendezvous.members import Timing
+from elastic_launch.rendezvous.memory_store import MemoryStore
 from elastic_launch.rendezvous.messages import (
     Announce,
     Beat,
@@ -175,8 +176,8 @@ def test_a_lost_connection_that_comes_back_costs_nothing(run: Run, new_agent: Ne
 
 def test_a_new_server_at_the_same_address_takes_up_a_running_job(run: Run, new_agent: NewAgent) -> None:
     async def scenario() -> None:
-        server = await Server.start()
-        store = server._app.state.jobs._store
+        store = MemoryStore()
+        server = await Server.start(store=store)
         try:
             async with new_agent(server.url, "a") as a, new_agent(server.url, "b") as b:
                 generation = await run_together(a, b)
