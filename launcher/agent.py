@@ -86,7 +86,9 @@ class Agent:
             self._server = await JobServer.start(address, options)
             self._invite(self._server.url)
             urls = (self._server.url,)
-        self._client = Client(urls, options.job, self._hello, self._heard, options.rendezvous_timeout)
+        self._client = Client(
+            urls, options.job, self._hello, self._heard, options.rendezvous_timeout, self._extend_lease
+        )
         watching = asyncio.ensure_future(self._watch(self._client))
         try:
             await self._client.run()
@@ -166,6 +168,10 @@ class Agent:
     def _send(self, message: ToServer) -> None:
         if self._client is not None:
             self._client.send(message)
+
+    def _extend_lease(self, until: float) -> None:
+        if self._relay is not None:
+            self._relay.slots.extend_lease(until)
 
     def _heard(self, message: ToAgent) -> None:
         assert self._relay is not None

@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .leadership import Leadership
+from .replicas import STATE
 
-STATE = "elastic-rendezvous-state"  # the header that says "frozen", "electing" or "following"
 _OPEN = {"/healthz", "/readyz", "/metrics", "/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect"}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -113,6 +114,14 @@ class Server:
             connection.transport.abort()
         await asyncio.gather(self._serving, return_exceptions=True)
         self._listener.close()
+
+
+def _is_no_denial(record: logging.LogRecord) -> bool:
+    return record.msg != "ASGI callable returned without completing handshake."
+
+
+# uvicorn logs an error for every WebSocket that is answered in plain HTTP: redirected, refused, put off.
+logging.getLogger("uvicorn.error").addFilter(_is_no_denial)
 
 
 class _QuietServer(uvicorn.Server):
