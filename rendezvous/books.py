@@ -40,9 +40,11 @@ class Books:
     now: float = 0.0
     clock: float = 0.0
     number: int = 0  # of the newest announced generation
+    agreed: JobSpec = field(init=False)  # what agents say that the job is, whatever `spec` has become since
     current: Generation | None = None
     restarts: dict[Slot, float] = field(default_factory=dict)  # slots told to start a worker -> when
     dying: set[str] = field(default_factory=set)  # buried workers whose exit has yet to be accounted for
+    vacated: set[Slot] = field(default_factory=set)  # slots whose workers left for a lower `max`
     exits: set[str] = field(default_factory=set)  # workers whose exit has been accounted for
     drained: set[str] = field(default_factory=set)  # workers that were asked to leave
     ended: int = 0  # scripts that ended well without ever joining
@@ -65,8 +67,7 @@ class Books:
     deadlines: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.original = self.spec
-        """What the job's first agent has said of it; `spec` is what holds."""
+        self.agreed = self.spec
 
     @property
     def formed_number(self) -> int:
@@ -121,6 +122,7 @@ class Books:
             parked=few,
             joiners=sum(not self.roster.is_holder(self.roster.workers[nonce]) for nonce in cut.members),
             fresh=cut.fresh,
+            minimum=self.spec.min,
             meeting=host.meeting,
             secret=self.secret(),
             cause=cut.cause,
@@ -142,6 +144,7 @@ class Books:
             cause=cut.cause,
             abort=cut.abort,
             parked=few,
+            joiners=self.current.joiners,
             members=list(cut.members),
             leavers=list(cut.leavers),
         )
@@ -231,6 +234,7 @@ class Books:
         """Drop an agent that is away. If it ever comes back, its claims tell everything that matters."""
         self.roster.forget(agent.name)
         self.restarts = {slot: due for slot, due in self.restarts.items() if slot[0] != agent.name}
+        self.vacated = {slot for slot in self.vacated if slot[0] != agent.name}
 
     def finish(self) -> None:
         """Success is decided. Nothing is announced from here on."""

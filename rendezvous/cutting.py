@@ -54,9 +54,18 @@ def change(books: Books, generation: Generation) -> Cut | LetGo | None:
         return None if _takers(books) else LetGo(_nonces(leaving))
     taken = joiners[: max(0, limit - len(staying))]
     if not leaving and not taken:
-        return None
+        return _parked_anew(books, generation, staying)
     cause = "joined" if taken else "drained"
     return Cut(_nonces(staying + taken), cause, _changes(books, taken, leaving), _nonces(leaving))
+
+
+def _parked_anew(books: Books, generation: Generation, members: Sequence[Worker]) -> Cut | None:
+    """The same members once more, where another `min` than before says whether they may step."""
+    least = books.spec.min
+    few = len(members) + len(books.roster.finished()) < least
+    if generation.minimum == least or (generation.parked == few and not generation.adopted):
+        return None
+    return Cut(_nonces(members), "resized", f"min is {least}")
 
 
 def _takers(books: Books) -> bool:

@@ -11,6 +11,7 @@ from .cutting import LetGo, change, survivors
 from .damage import Damage, damage, unreachable, watched
 from .members import FormedGeneration, Generation
 from .messages import Failed
+from .resizing import drain_surplus, fill_vacated
 from .starting import find_checkpoint, start, state_lost
 
 BELOW_MIN = 75  # the job's exit code
@@ -88,6 +89,7 @@ def _take_one(books: Books) -> bool:
         books.finish()
         return False
     _release_idle(books)
+    fill_vacated(books)
     broken = damage(books, generation) if generation is not None else None
     if generation is not None and broken is not None and _replace(books, generation, broken):
         return True
@@ -219,6 +221,7 @@ def _take_back(books: Books) -> bool:
 
 def _change(books: Books, generation: Generation) -> bool:
     """Announce a planned change, once those that come close together are all there."""
+    drain_surplus(books, generation)
     cut = change(books, generation)
     if cut is None:
         books.change_at = None

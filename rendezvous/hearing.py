@@ -6,6 +6,7 @@ from .books import Books
 from .budget import by_own_fault, exit_in_words
 from .members import Agent, Worker
 from .messages import (
+    Beat,
     Done,
     Drain,
     Dying,
@@ -26,6 +27,7 @@ from .messages import (
 )
 from .reports import broken, finished, formed, hear_worker, leave, ready
 
+_LEAP = 1 << 20  # generations that a server before this one may have announced without making one durable
 _AGREED = ("min", "max", "max_restarts", "min_timeout")  # of the other limits, the first agent's count
 
 
@@ -43,6 +45,8 @@ def hear(books: Books, name: str, message: ToServer) -> None:
     if books.over:
         if isinstance(message, (Started, Ready, Finished, Exited)):
             _tell_end(books, name)
+    elif isinstance(message, Beat):
+        _beat(books, agent, message)
     elif isinstance(message, Started):
         _started(books, agent, message)
     elif isinstance(message, Dying):
@@ -70,9 +74,22 @@ def stop(books: Books, failure: Failed) -> None:
 
 
 def drain(books: Books, worker: Worker) -> None:
+    """The worker is asked to leave by plan."""
     leave(books, worker)
     books.drained.add(worker.nonce)
     books.tell(worker.agent, Drain(worker.nonce))
+
+
+def drain_host(books: Books, host: str) -> None:
+    """Whatever runs there, or is started there by the agents that are known, is to leave. KeyError for an unknown host."""
+    agents = [agent for agent in books.roster.agents.values() if agent.host == host]
+    if not agents:
+        raise KeyError(host)
+    for agent in agents:
+        agent.leaving = True
+        books.vacated = {slot for slot in books.vacated if slot[0] != agent.name}
+        for worker in books.roster.of_agent(agent.name):
+            drain(books, worker)
 
 
 # --- agents ----------------------------------------------------------------------------------------------------------
@@ -117,14 +134,16 @@ def _hello(books: Books, name: str, hello: Hello) -> None:
 def _refusal(books: Books, name: str, hello: Hello) -> str:
     if name in books.roster.gone_agents:
         return "this agent was reported as gone"
-    names = [name for name in _AGREED if hello.spec and getattr(hello.spec, name) != getattr(books.original, name)]
+    names = [name for name in _AGREED if hello.spec and getattr(hello.spec, name) != getattr(books.agreed, name)]
     if names:
         given = ", ".join(f"{name}={getattr(hello.spec, name)}" for name in names)
-        agreed = ", ".join(f"{name}={getattr(books.original, name)}" for name in names)
+        agreed = ", ".join(f"{name}={getattr(books.agreed, name)}" for name in names)
         return f"this agent was started with {given}, but the job runs with {agreed}"
     newest = max((claim.lineage for claim in hello.workers), default=0)
     if newest > books.formed_number and not books.over:
         return f"this server knows nothing of generation {newest} of the job: it was started anew without its store"
+    if hello.announced > books.number + _LEAP:
+        return f"generation {hello.announced} cannot have been announced: the newest is {books.number}"
     return ""
 
 
@@ -144,6 +163,8 @@ def _tell_end(books: Books, name: str) -> None:
 
 def _claim(books: Books, agent: Agent, claim: WorkerClaim) -> None:
     known = books.roster.workers.get(claim.worker)
+    if known is not None and known.agent != agent.name:
+        return
     worker = known or books.roster.add_worker(claim.worker, agent.name, claim.local_rank, books.now)
     books.restarts.pop((agent.name, claim.local_rank), None)
     worker.checkpoint = max(worker.checkpoint, claim.checkpoint)
@@ -188,6 +209,13 @@ def _claim_member(books: Books, agent: Agent, worker: Worker, claim: WorkerClaim
 # --- processes -------------------------------------------------------------------------------------------------------
 
 
+def _beat(books: Books, agent: Agent, message: Beat) -> None:
+    for nonce, step, samples in message.progress:
+        worker = books.roster.workers.get(nonce)
+        if worker is not None and worker.agent == agent.name:
+            worker.pace.heard(step, samples, books.now)
+
+
 def _started(books: Books, agent: Agent, message: Started) -> None:
     if message.worker in books.roster.workers or message.worker in books.roster.dead:
         return
@@ -198,6 +226,8 @@ def _started(books: Books, agent: Agent, message: Started) -> None:
     worker = books.roster.add_worker(message.worker, agent.name, message.local_rank, books.now)
     if books.stopping is not None:
         books.release(worker)
+    elif agent.leaving:
+        drain(books, worker)
 
 
 def _dying(books: Books, agent: Agent, message: Dying) -> None:
@@ -211,6 +241,8 @@ def _dying(books: Books, agent: Agent, message: Dying) -> None:
 
 def _exited(books: Books, agent: Agent, message: Exited) -> None:
     worker = books.roster.workers.get(message.worker) or books.roster.dead.get(message.worker)
+    if worker is not None and worker.agent != agent.name:
+        return
     if message.worker in books.exits:
         _exited_again(books, agent, worker, message)
         return
@@ -225,6 +257,8 @@ def _exited(books: Books, agent: Agent, message: Exited) -> None:
         words = f"{books.name(worker.nonce)} left"
     if worker.nonce in books.roster.workers:
         books.bury(worker, words)
+    if worker.surplus and not agent.leaving and worker.local_rank >= 0:
+        books.vacated.add((worker.agent, worker.local_rank))
     if message.kind == "done" and not worker.registered and books.roster.formed is None:
         books.ended += 1
     if books.finishing or books.stopping is not None or worker.leaving or worker.released:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from .pace import Pace
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -42,6 +44,7 @@ class Agent:
     since: float
     connected: bool = True
     absent: bool = False  # silent or disconnected for longer than is allowed; it may come back
+    leaving: bool = False  # its host is drained, and whatever it starts is to leave again
 
     @property
     def here(self) -> bool:
@@ -78,6 +81,8 @@ class Worker:
     evictions: int = 0
     strikes: int = 0  # generations running in which others waited for it in vain
     fate: str = ""  # why it is gone, or was evicted; for people
+    surplus: bool = False  # leaves because `max` was lowered
+    pace: Pace = field(default_factory=Pace)
 
 
 @dataclass
@@ -97,6 +102,7 @@ class Generation:
     parked: bool = False
     joiners: int = 0  # of the members, the last ones, do not hold the state
     fresh: bool = False
+    minimum: int = 0  # `min` as it was when `parked` was decided
     adopted: bool = False
     meeting: str = ""
     secret: str = ""

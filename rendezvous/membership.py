@@ -18,10 +18,12 @@ from .budget import CrashBudget
 from .deciding import decide, formed
 from .effects import Confirm, Effect, Event, Finish, Persist, PersistDone, Tell
 from .facts import Facts
-from .hearing import drain, hear
+from .hearing import drain, drain_host, hear, stop
 from .members import FormedGeneration, Generation, Timing
 from .messages import Beat, Failed, JobSpec, ToServer
+from .resizing import resize
 from .roster import Roster
+from .snapshot import snapshot
 
 STORE_UNUSABLE = 69  # the job's exit code
 
@@ -64,7 +66,7 @@ class Membership:
             self._recall(facts)
         if formed is not None:
             self._books.number = formed.generation
-            self._books.current = _adopted(formed, 0.0)
+            self._books.current = _adopted(formed, self._books.spec.min, 0.0)
         if done:
             self._books.over = "done"
 
@@ -108,6 +110,25 @@ class Membership:
         """The worker is asked to leave by plan. Raises KeyError if there is no such worker."""
         self._enter(now)
         drain(self._books, self._books.roster.workers[worker])
+        return self._leave()
+
+    def drain_host(self, host: str, now: float) -> list[Effect]:
+        """All workers of a host are asked to leave by plan. Raises KeyError if no agent is there."""
+        self._enter(now)
+        drain_host(self._books, host)
+        return self._leave()
+
+    def resize(self, least: int, most: int, now: float) -> list[Effect]:
+        """The job's `min` and `max` from here on. Agents may go on saying what it was. Raises ValueError for nonsense."""
+        self._enter(now)
+        resize(self._books, least, most)
+        return self._leave()
+
+    def stop(self, code: int, reason: str, now: float) -> list[Effect]:
+        """The whole job is to end in order, as a failure with `code`; as an agent's `Stop`."""
+        self._enter(now)
+        if not self._books.over:
+            stop(self._books, Failed(code, reason))
         return self._leave()
 
     def persisted(self, generation: int, now: float) -> list[Effect]:
@@ -165,7 +186,7 @@ class Membership:
         """What must outlive this server, beside the last formed generation and the job's success."""
         books = self._books
         return Facts(
-            spec=books.original,
+            spec=books.agreed,
             min=books.spec.min,
             max=books.spec.max,
             crashes=books.budget.used,
@@ -198,48 +219,13 @@ class Membership:
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data about the job, for people and programs that ask over HTTP."""
-        books, current = self._books, self._books.current
-        ranks = {nonce: rank for rank, nonce in enumerate(current.members)} if current is not None else {}
-        workers = [
-            {
-                "worker": worker.nonce,
-                "host": books.roster.agent_of(worker).host,
-                "agent": worker.agent,
-                "local_rank": worker.local_rank,
-                "rank": ranks.get(worker.nonce, -1),
-                "phase": worker.phase,
-                "presence": books.roster.presence(worker.nonce, books.clock),
-                "lineage": worker.lineage,
-                "leaving": worker.leaving,
-                "released": worker.released,
-            }
-            for worker in books.roster.workers.values()
-        ]
-        return {
-            "state": self.state,
-            "spec": {
-                "min": books.spec.min,
-                "max": books.spec.max,
-                "max_restarts": books.spec.max_restarts,
-                "min_timeout": books.spec.min_timeout,
-            },
-            "formed": books.formed_number,
-            "generation": current.number if current is not None else 0,
-            "generation_state": current.state if current is not None else "none",
-            "world_size": len(current.members) if current is not None else 0,
-            "parked": current.parked if current is not None else False,
-            "cause": current.cause if current is not None else "",
-            "reason": current.reason if current is not None else "",
-            "crashes": books.budget.used,
-            "failure": {"code": books.failure.code, "reason": books.failure.reason} if books.failure else None,
-            "workers": sorted(workers, key=lambda worker: (worker["rank"] < 0, worker["rank"], worker["worker"])),
-        }
+        return snapshot(self._books, self.state, self._books.now)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _recall(self, facts: Facts) -> None:
         books = self._books
-        books.original = facts.spec
+        books.agreed = facts.spec
         books.spec = msgspec.structs.replace(facts.spec, min=facts.min, max=facts.max)
         books.budget.used = facts.crashes
         books.drained = set(facts.drained)
@@ -298,18 +284,19 @@ class Membership:
             if worker is not None and worker.phase in ("member", "finished"):
                 worker.lineage = actual.generation
         if books.current is None or books.current.number < actual.generation:
-            books.current = _adopted(actual, books.now)
+            books.current = _adopted(actual, books.spec.min, books.now)
         else:
             books.current.outdated = True
 
 
-def _adopted(formed_generation: FormedGeneration, now: float) -> Generation:
+def _adopted(formed_generation: FormedGeneration, minimum: int, now: float) -> Generation:
     """A generation that was announced by a server before this one."""
     return Generation(
         number=formed_generation.generation,
         members=formed_generation.members,
         leavers=(),
         announced_at=now,
+        minimum=minimum,
         adopted=True,
         state="formed",
     )

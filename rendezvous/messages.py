@@ -9,7 +9,21 @@ A message to an agent costs O(its own workers): it never lists the job.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
+
+Count = Annotated[int, Meta(ge=0, le=1 << 53)]
+"""A generation, a step: more than any job counts, and exact in every JSON reader."""
+Slot = Annotated[int, Meta(ge=0, le=1 << 16)]
+MaybeSlot = Annotated[int, Meta(ge=-1, le=1 << 16)]
+Code = Annotated[int, Meta(ge=0, le=255)]
+"""An exit code, 128 + n for signal n."""
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""One line, as it may come to stand in a log."""
+Workers = Annotated[int, Meta(ge=-(1 << 31), le=1 << 31)]  # a job's sizes, whose sense is checked with the job
 
 
 class Message(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower, omit_defaults=True):
@@ -22,7 +36,7 @@ class Message(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower, omit
 class Registered(Message, frozen=True):
     """The script has called `elastic.join`; the worker still prepares (imports, model, optimizer)."""
 
-    worker: str
+    worker: Name
 
 
 class Ready(Message, frozen=True):
@@ -31,9 +45,9 @@ class Ready(Message, frozen=True):
     `checkpoint` is the step of the newest intact last-resort checkpoint that it can read, 0 for none.
     """
 
-    worker: str
-    lineage: int = 0
-    checkpoint: int = 0
+    worker: Name
+    lineage: Count = 0
+    checkpoint: Count = 0
 
 
 class Broken(Message, frozen=True):
@@ -42,32 +56,32 @@ class Broken(Message, frozen=True):
     `awaited` are the ranks, of that generation, that it waited for in vain (forming only).
     """
 
-    worker: str
-    generation: int
+    worker: Name
+    generation: Count
     reason: str = ""
-    awaited: list[int] = []
+    awaited: list[Slot] = []
 
 
 class Stalled(Message, frozen=True):
     """The worker waits for its peers longer than the hang limit. Members that do not say so too are the ones that hang."""
 
-    worker: str
-    generation: int
-    waited: float = 0.0
+    worker: Name
+    generation: Count
+    waited: Seconds = 0.0
 
 
 class Formed(Message, frozen=True):
     """The worker has built the ring of `generation` and agrees with its members on the state, at `step` committed steps."""
 
-    worker: str
-    generation: int
-    step: int = 0
+    worker: Name
+    generation: Count
+    step: Count = 0
 
 
 class Finished(Message, frozen=True):
     """The worker's script has come to its end without an error; the worker stays reachable until `Done`."""
 
-    worker: str
+    worker: Name
 
 
 # --- agent -> server -----------------------------------------------------------------------------------------------
@@ -81,25 +95,25 @@ class WorkerClaim(msgspec.Struct, frozen=True, omit_defaults=True):
     that it has reported as broken.
     """
 
-    worker: str
-    local_rank: int
+    worker: Name
+    local_rank: Slot
     phase: str = "preparing"
-    lineage: int = 0
-    formed: int = 0
-    broken: int = 0
-    checkpoint: int = 0
+    lineage: Count = 0
+    formed: Count = 0
+    broken: Count = 0
+    checkpoint: Count = 0
     leaving: bool = False
 
 
 class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the job is; the first agent's counts, later agents' must not contradict it."""
 
-    min: int = 1
-    max: int = 1
-    max_restarts: int = 3
-    min_timeout: float = 600.0
-    hang_timeout: float = 300.0
-    shutdown_timeout: float = 30.0
+    min: Workers = 1
+    max: Workers = 1
+    max_restarts: Workers = 3
+    min_timeout: Annotated[float, Meta(le=1e9)] = 600.0
+    hang_timeout: Seconds = 300.0
+    shutdown_timeout: Seconds = 30.0
 
 
 class Hello(Message, frozen=True):
@@ -109,23 +123,29 @@ class Hello(Message, frozen=True):
     agent says again each `Exited` that is still unanswered (a crash is answered with `Restart`, `Failed` or `Done`).
     """
 
-    agent: str
-    host: str
-    meeting: str
+    agent: Name
+    host: Name
+    meeting: Name
     spec: JobSpec | None = None
     workers: list[WorkerClaim] = []
-    announced: int = 0
+    announced: Count = 0
 
 
 class Beat(Message, frozen=True):
-    """The agent lives. Sent every third of the lease."""
+    """The agent lives. Sent every third of the lease.
+
+    `progress` says of its own workers that are members [worker, step, samples]: the number of the step that it is in, and
+    the samples that the whole job has applied.
+    """
+
+    progress: list[tuple[Name, Count, Annotated[float, Meta(ge=0)]]] = []
 
 
 class Started(Message, frozen=True):
     """The agent has started a worker process in the slot `local_rank`."""
 
-    worker: str
-    local_rank: int
+    worker: Name
+    local_rank: Slot
 
 
 class Dying(Message, frozen=True):
@@ -134,8 +154,8 @@ class Dying(Message, frozen=True):
     `code` as in `Exited`, None if it is not known yet.
     """
 
-    worker: str
-    code: int | None = None
+    worker: Name
+    code: Code | None = None
 
 
 class Exited(Message, frozen=True):
@@ -149,25 +169,25 @@ class Exited(Message, frozen=True):
     `local_rank` is its slot, so that a server that never saw it can still have the slot filled again.
     """
 
-    worker: str
-    code: int
+    worker: Name
+    code: Code
     kind: str = "crash"
-    step: int = 0
+    step: Count = 0
     reason: str = ""
     tail: str = ""
-    local_rank: int = -1
+    local_rank: MaybeSlot = -1
 
 
 class Leaving(Message, frozen=True):
     """The worker is to leave by plan (SIGTERM of its agent, a drain); it goes on until it is released."""
 
-    worker: str
+    worker: Name
 
 
 class Stop(Message, frozen=True):
     """End the whole job in order (SIGINT): every worker is drained, then the job is `Failed` with `code`."""
 
-    code: int
+    code: Code
     reason: str = ""
 
 
@@ -201,7 +221,7 @@ class Announce(Message, frozen=True):
     `parked`: form, agree, but take no step until a later generation (fewer members than `min`).
     `joiners` of the members, the last ranks, are not of the last formed generation: they receive the state.
     `meeting` is HOST:PORT of the meeting point, served by the agent of rank 0; `secret` opens it.
-    `cause` is one of "start", "lost", "joined", "drained", "broken", "evicted", "restored"; `reason` says it in words.
+    `cause` is one of "start", "lost", "joined", "drained", "broken", "evicted", "restored", "resized"; `reason` says it in words.
     """
 
     generation: int

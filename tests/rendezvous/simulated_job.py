@@ -217,6 +217,13 @@ class SimulatedJob:
     def drain(self, worker: SimulatedWorker) -> None:
         self.carry_out(self.machine.drain(worker.nonce, self.now))
 
+    def drain_host(self, host: str) -> None:
+        self.carry_out(self.machine.drain_host(host, self.now))
+
+    def resize(self, least: int, most: int) -> None:
+        """Agents go on saying what the job was at first."""
+        self.carry_out(self.machine.resize(least, most, self.now))
+
     def report_gone(self, name: str) -> None:
         """The cluster says that a pod or a worker is gone."""
         gone = self.agents[name].workers if name in self.agents else [self.workers[name]]
@@ -318,7 +325,8 @@ class SimulatedJob:
         members = books.current.members
         assert message.world_size == len(members) == len(set(members))
         handover = any(books.roster.workers[nonce].leaving for nonce in members)
-        assert len(members) <= self.spec.max + handover, "more than max"
+        if not message.abort:  # after a loss, every holder counts; those that are too many leave after it
+            assert len(members) <= max(books.spec.max, len(self.formed.members)) + handover, "more than max"
         holders = [nonce for nonce in members if nonce in self.formed.members]
         assert message.joiners == sum(
             not books.roster.is_holder(books.roster.workers[nonce])
@@ -615,6 +623,11 @@ class SimulatedJob:
     @property
     def state(self) -> str:
         return self.machine.state
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The job's `min` and `max` as they are."""
+        return self.machine._books.spec.min, self.machine._books.spec.max
 
     @property
     def last(self) -> Announce:

@@ -119,6 +119,15 @@ class RandomJob(RuleBasedStateMachine):
         if worker is not None and self.job.phase(worker) != "unknown":
             self.job.drain(worker)
 
+    def a_host_is_drained(self, which: int) -> None:
+        agent = self.agent(which)
+        if agent is not None and agent.name in self.job.machine._books.roster.agents:
+            self.job.drain_host(agent.name.replace("agent", "host"))
+
+    def the_job_is_resized(self, which: int) -> None:
+        least = 1 + which % 3
+        self.job.resize(least, least + which // 3 % 5)
+
     def a_connection_breaks(self, which: int) -> None:
         if agent := self.agent(which):
             self.job.disconnect(agent)
@@ -185,13 +194,14 @@ class RandomJob(RuleBasedStateMachine):
             return
         assert not job.training_is_over or job.state != "running", "the end of the training was not noticed"
         alive = [worker for worker in job.workers.values() if worker.alive and not worker.agent.dead]
-        wanted = min(job.spec.max, len(alive))
+        least, most = job.size
+        wanted = min(most, len(alive))
         if job.state in ("running", "parked"):
             assert not any(worker.leaving for worker in alive), "a leaver was not let go"
             assert len(job.running) == wanted, "not everybody who could is in the ring"
-            assert job.state == ("running" if wanted >= job.spec.min else "parked")
+            assert job.state == ("running" if wanted >= least else "parked")
         elif job.state == "starting":
-            assert not job.history and len(alive) < job.spec.min
+            assert not job.history and len(alive) < least
         else:
             assert job.state == "lost", "the job stands still"
             assert not job.holders(), "the job waits though somebody holds its state"
@@ -214,6 +224,8 @@ WEIGHTS: dict[str, int] = {
     "a_worker_wakes": 8,
     "a_worker_is_to_leave": 4,
     "a_worker_is_drained": 2,
+    "a_host_is_drained": 1,
+    "the_job_is_resized": 4,
     "a_connection_breaks": 4,
     "an_agent_reconnects": 8,
     "a_host_freezes": 4,
