@@ -35,9 +35,16 @@ def _as_from_a_terminal() -> None:
 class Command:
     """A running command with its output, read as it comes."""
 
-    def __init__(self, module: str, arguments: Iterable[str], environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        module: str,
+        arguments: Iterable[str],
+        environment: dict[str, str] | None = None,
+        inside: Iterable[str] = (),
+    ) -> None:
+        """`inside` is a command that runs another one, such as `ip netns exec NAME`."""
         self.process = subprocess.Popen(
-            [sys.executable, "-u", "-m", module, *arguments],
+            [*inside, sys.executable, "-u", "-m", module, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(environment or {})},
@@ -108,7 +115,12 @@ class Lab(JournalFolder):
     # --- starting ---
 
     def launch(
-        self, *flags: str, script: str = "train.py", environment: dict[str, str] | None = None, **options: Any
+        self,
+        *flags: str,
+        script: str = "train.py",
+        environment: dict[str, str] | None = None,
+        inside: Iterable[str] = (),
+        **options: Any,
     ) -> Command:
         """Start an agent; keyword options become the script's flags (True: a bare flag)."""
         arguments = [str(SCRIPTS / script), "--journal", str(self.folder)]
@@ -116,11 +128,12 @@ class Lab(JournalFolder):
             arguments.append("--" + name.replace("_", "-"))
             if value is not True:
                 arguments.append(str(value))
-        return self._start(Command("elastic_launch.launcher.main", [*flags, *arguments], environment))
+        return self._start(Command("elastic_launch.launcher.main", [*flags, *arguments], environment, inside))
 
-    def serve(self, *flags: str) -> Command:
+    def serve(self, *flags: str, host: str = "127.0.0.1", inside: Iterable[str] = ()) -> Command:
         """Start a server of its own."""
-        return self._start(Command("elastic_launch.rendezvous.main", ["--host", "127.0.0.1", "--port", "0", *flags]))
+        arguments = ["--host", host, "--port", "0", *flags]
+        return self._start(Command("elastic_launch.rendezvous.main", arguments, inside=inside))
 
     def _start(self, command: Command) -> Command:
         self.commands.append(command)
