@@ -25,10 +25,14 @@ _STOPPING = 1.0  # seconds for giving up the lead in order
 
 @dataclass(frozen=True)
 class Election:
-    """How a replica takes part: `url` is where others reach it, `lease` how long (seconds) a silent leader leads."""
+    """How a replica takes part: `url` is where others reach it, `lease` how long (seconds) a silent leader leads.
 
-    url: str
+    Without a `url` it is the address from which this host speaks to `towards` (HOST:PORT), and the server's port.
+    """
+
+    url: str = ""
     lease: float = 3.0
+    towards: str = ""
 
 
 class DrainRequest(BaseModel):

@@ -74,11 +74,11 @@ class Server:
     ) -> Server:
         """Listens on `host` and `port` (0 for any free one). RendezvousError if that cannot be.
 
-        With `election` it is one of the replicas that share `store`; an empty `url` there stands for its own.
+        With `election` it is one of the replicas that share `store`.
         """
         listener = listen(host, port)
         if election is not None and not election.url:
-            election = replace(election, url=url_of(listener))
+            election = replace(election, url=url_of(listener, election.towards))
         server = cls(listener, store or MemoryStore(), timing or Timing(), new_membership, election)
         server._serving = asyncio.ensure_future(server._uvicorn.serve(sockets=[server._listener]))
         return server
@@ -116,6 +116,20 @@ class Server:
         self._listener.close()
 
 
+def _address_towards(place: str) -> str:
+    """This host's own address on the way to HOST:PORT; empty if there is none."""
+    host, _, port = place.rpartition(":")
+    if not host:
+        return ""
+    try:
+        family, kind, _, _, there = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(there)  # sends nothing
+            return str(probe.getsockname()[0])
+    except (OSError, ValueError):
+        return ""
+
+
 def _is_no_denial(record: logging.LogRecord) -> bool:
     return record.msg != "ASGI callable returned without completing handshake."
 
@@ -146,9 +160,13 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
-    """http://ADDRESS:PORT; of a listener on all addresses, that of this machine's loopback."""
+def url_of(listener: socket.socket, towards: str = "") -> str:
+    """http://ADDRESS:PORT; of a listener on all addresses, the one from which this host speaks to `towards` (HOST:PORT).
+
+    Without `towards`, or a way to it, that of this machine's loopback.
+    """
     address, port = listener.getsockname()[:2]
     loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-    address = loopback.get(address, address)
+    if address in loopback:
+        address = _address_towards(towards) or loopback[address]
     return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"

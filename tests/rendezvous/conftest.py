@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 from elastic_launch.rendezvous.effects import Effect, Tell
+from elastic_launch.rendezvous.etcd_store import EtcdStore
 from elastic_launch.rendezvous.facts import Facts
 from elastic_launch.rendezvous.members import FormedGeneration, Timing
 from elastic_launch.rendezvous.membership import Membership
+from elastic_launch.rendezvous.memory_store import MemoryStore
 from elastic_launch.rendezvous.messages import (
     Hello,
     JobSpec,
@@ -27,6 +32,8 @@ from elastic_launch.rendezvous.messages import (
 )
 from elastic_launch.rendezvous.server import Server
 from elastic_launch.rendezvous.store import Store
+
+from .etcds import Etcd, running_etcd
 
 LIMIT = 10.0  # seconds for anything that should take milliseconds
 
@@ -201,3 +208,42 @@ def free_port() -> Iterator[int]:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         yield reserved.getsockname()[1]
+
+
+MakeStore = Callable[[], Store]
+WithStore = Callable[[Callable[[Store], Coroutine[Any, Any, None]]], None]
+
+
+@pytest.fixture(scope="session")
+def etcd_of_version() -> Iterator[Callable[[str], Etcd]]:
+    """One etcd of each version that is asked for, for all tests that leave it as it is."""
+    with ExitStack() as stack:
+        yield functools.cache(lambda version: stack.enter_context(running_etcd(version)))
+
+
+@pytest.fixture(params=["memory", "etcd 3.4", "etcd 3.5"])
+def make_store(request: pytest.FixtureRequest, etcd_of_version: Callable[[str], Etcd]) -> MakeStore:
+    """Makes stores that share their content, which is empty at first: one for each server of a job."""
+    if request.param == "memory":
+        shared = MemoryStore()
+        return lambda: shared
+    address = replace(etcd_of_version(request.param.removeprefix("etcd ")).address, prefix=f"/{uuid.uuid4().hex}/")
+    return lambda: EtcdStore(address)
+
+
+@pytest.fixture
+def with_store(make_store: MakeStore) -> WithStore:
+    """Runs a scenario on an empty store."""
+
+    def run(scenario: Callable[[Store], Coroutine[Any, Any, None]]) -> None:
+        async def bracket() -> None:
+            store = make_store()
+            try:
+                await asyncio.wait_for(scenario(store), 30)
+            finally:
+                await store.close()
+                await store.close()
+
+        asyncio.run(bracket())
+
+    return run
