@@ -4,7 +4,7 @@ PYTHON ?= python3
 JOBS ?= 2
 BIN := .venv/bin
 
-.PHONY: setup test demo lint format soak bench clean
+.PHONY: setup etcd test demo lint format soak bench clean
 
 setup: .venv/.installed
 
@@ -16,6 +16,10 @@ setup: .venv/.installed
 
 test: setup
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+# Optional: without it the tests on etcd 3.4 are skipped.
+etcd: setup
+	@.ci/get-etcd
 
 demo: setup
 	$(BIN)/python model_zoo/digits/demo.py

@@ -93,6 +93,7 @@ class Agent:
             self._hello,
             self._heard,
             options.rendezvous_timeout,
+            self._extend_lease,
             beat=relay.beat,
             token=None if tokens is None else tokens.token,
             ssl=options.access.tls(urls),
@@ -178,6 +179,10 @@ class Agent:
     def _send(self, message: ToServer) -> None:
         if self._client is not None:
             self._client.send(message)
+
+    def _extend_lease(self, until: float) -> None:
+        if self._relay is not None:
+            self._relay.slots.extend_lease(until)
 
     def _heard(self, message: ToAgent) -> None:
         assert self._relay is not None

@@ -36,6 +36,7 @@ class Slots:
         self._live: dict[int, WorkerProcess] = {}
         self._dead: list[WorkerProcess] = []  # whose last output is still on its way
         self._changed = asyncio.Event()
+        self._lease_until = 0.0
 
     def __iter__(self) -> Iterator[WorkerProcess]:
         """The live workers. They may end while they are gone through."""
@@ -57,7 +58,14 @@ class Slots:
             self._ended,
         )
         self._live[local_rank] = worker
+        worker.extend_lease(self._lease_until)
         return worker
+
+    def extend_lease(self, until: float) -> None:
+        """Workers that are alone in their ring may step until then (`time.monotonic()`)."""
+        self._lease_until = until
+        for worker in self:
+            worker.extend_lease(until)
 
     def is_free(self, local_rank: int) -> bool:
         return 0 <= local_rank < self._surroundings.slots and local_rank not in self._live

@@ -141,6 +141,9 @@ class WorkerProcess:
         """The number of the step that it is, or was, in."""
         return self.progress().step
 
+    def extend_lease(self, until: float) -> None:
+        self._page.write_lease(until)
+
     def tail(self) -> str:
         """The last lines of what it wrote to its standard error."""
         return self._stderr.tail()

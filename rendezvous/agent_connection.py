@@ -116,8 +116,8 @@ class AgentConnection:
     async def _greet(self, hello: ToServer) -> None:
         if not isinstance(hello, Hello):
             raise UsageError(f"the first message must be Hello, not {type(hello).__name__}")
-        if self._jobs.stopping:
-            self.end("the rendezvous server stops")
+        if not self._jobs.decides:
+            self.end("this rendezvous server does not lead, or stops")
             raise WebSocketDisconnect
         job = self._jobs.get(self._job_name)
         if job is None:

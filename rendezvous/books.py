@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from .budget import CrashBudget, Slot
-from .effects import Effect, Event, Finish, Persist, PersistDone, Tell
+from .effects import Confirm, Effect, Event, Finish, Persist, PersistDone, Tell
 from .members import Agent, Generation, Timing, Worker
 from .messages import Announce, Done, Evicted, Failed, JobSpec, Place, Release, Released, ToAgent
 from .roster import Roster
@@ -46,6 +46,7 @@ class Books:
     dying: set[str] = field(default_factory=set)  # buried workers whose exit has yet to be accounted for
     vacated: set[Slot] = field(default_factory=set)  # slots whose workers left for a lower `max`
     exits: set[str] = field(default_factory=set)  # workers whose exit has been accounted for
+    drained: set[str] = field(default_factory=set)  # workers that were asked to leave
     ended: int = 0  # scripts that ended well without ever joining
     over: str = ""  # "done", "failed"
     failure: Failed | None = None
@@ -59,6 +60,9 @@ class Books:
     change_at: float | None = None
     fruitless: int = 0  # generations in a row that broke without a loss before they had formed
     holder_crash: Failed | None = None
+    term: int = 0  # with one, planned changes wait until the store has shown that it answers
+    confirming: bool = False  # it was asked
+    confirmed: bool = False  # it has answered since the last announcement
     effects: list[Effect] = field(default_factory=list)
     deadlines: list[float] = field(default_factory=list)
 
@@ -125,6 +129,7 @@ class Books:
             reason=cut.reason,
         )
         self.change_at = self.reached_at = None
+        self.confirmed = False
         everyone = set(self.current.everyone)
         for worker in list(self.roster.workers.values()):
             if worker.nonce in everyone:
@@ -187,6 +192,13 @@ class Books:
         generation.state = "persisting"
         self.effects.append(Persist(generation.number, generation.members, self.formed_number))
 
+    def may_announce_a_plan(self) -> bool:
+        """Whether the store has answered lately; otherwise it is asked."""
+        if self.term and not self.confirmed and not self.confirming:
+            self.confirming = True
+            self.effects.append(Confirm())
+        return not self.term or self.confirmed
+
     def release_members(self, generation: Generation) -> None:
         """The generation is durable: its members may take their first step."""
         for agent, places in self._places(generation).items():
@@ -215,6 +227,7 @@ class Books:
     def bury(self, worker: Worker, fate: str) -> None:
         """The worker is gone for certain."""
         self.note("left" if worker.released else "lost", fate, worker=worker.nonce)
+        self.drained.discard(worker.nonce)
         self.roster.bury(worker.nonce, fate)
 
     def forget(self, agent: Agent) -> None:

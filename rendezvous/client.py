@@ -16,6 +16,8 @@ import ssl as tls
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from functools import partial
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -25,25 +27,29 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from ..errors import AuthorizationError, RendezvousError, UsageError
 from .messages import Beat, Done, Failed, Hello, Refused, ToAgent, ToServer, Welcome, decode_to_agent, encode
 from .names import check_job_name
+from .replicas import STATE, ReplicaFinder
 
 logger = logging.getLogger(__name__)
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds between two attempts, before jitter
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two attempts, before jitter
+_ELECTION_PAUSE = 0.4  # seconds, before jitter, at most while replicas answer that none of them leads
 _ATTEMPT = 10.0  # seconds for one attempt, up to the server's first word
 _FAREWELL = 1.0  # seconds in which `close` still sends what waits
 _AT_THE_DOOR = 5.0  # seconds for which an agent that is not let in tries on: its token may be on its way
 _IN_THE_JOB = 300.0  # seconds, once it was let in: then a new token may reach the two ends at different times
 _MAX_MESSAGE = 4 * 1024 * 1024  # bytes
+_BEATS = 3  # in a lease
 
 
 class Client:
     """`run` keeps the connection up; everything else is called on the same event loop.
 
-    `urls` are the server's replicas, each http://HOST:PORT; they are tried in turn. `hello` is asked for the agent's
-    `Hello` at each new connection. `on_message` gets every message of the server, in order; it must not block.
-    `connect_timeout` (seconds) bounds the time until a server is first reached, not later interruptions. `beat` is asked
-    for each heartbeat, `token` for the token at each new connection. `ssl` is for https URLs; None trusts what the system
-    trusts.
+    `urls` are the server's replicas, each http://HOST:PORT; they are tried in turn, and of a name with several addresses
+    each one. `hello` is asked for the agent's `Hello` at each new connection. `on_message` gets every message of the
+    server, in order; it must not block. `connect_timeout` (seconds) bounds the time until a server is first reached, not
+    later interruptions. `on_lease` is told until when (`time.monotonic()`) this host may count itself in: a server that
+    leads has heard it, or a replica says that nobody decides. `beat` is asked for each heartbeat, `token` for the token at
+    each new connection. `ssl` is for https URLs; None trusts what the system trusts.
     """
 
     def __init__(
@@ -53,6 +59,7 @@ class Client:
         hello: Callable[[], Hello],
         on_message: Callable[[ToAgent], None],
         connect_timeout: float = 60.0,
+        on_lease: Callable[[float], None] = lambda until: None,
         *,
         beat: Callable[[], Beat] = Beat,
         token: Callable[[], str] | None = None,
@@ -70,6 +77,10 @@ class Client:
         self._token = token
         self._ssl = ssl
         self._shut_out_since: float | None = None
+        self._on_lease = on_lease
+        self._lease = 3.0
+        self._term = 0
+        self._finder = ReplicaFinder(self._urls)
         self._waiting: deque[ToServer] = deque()
         self._something_waits = asyncio.Event()
         self._nothing_waits = asyncio.Event()
@@ -120,13 +131,15 @@ class Client:
     async def _keep_connected(self) -> None:
         began = time.monotonic()
         pause = _FIRST_PAUSE
-        attempt = 0
         while not self._over.is_set():
             welcomed_before = self.last_heard
-            await self._connect_once(self._urls[attempt % len(self._urls)], self._time_left(began))
+            outcome = await self._connect_once(self._time_left(began))
             if self._over.is_set():
                 return
-            pause = _FIRST_PAUSE if self.last_heard != welcomed_before else min(2 * pause, _LONGEST_PAUSE)
+            if outcome is _Outcome.ELSEWHERE:
+                continue
+            longest = _ELECTION_PAUSE if outcome is _Outcome.FROZEN else _LONGEST_PAUSE
+            pause = _FIRST_PAUSE if self.last_heard != welcomed_before else min(2 * pause, longest)
             jittered = pause * random.uniform(0.5, 1.5)
             if not self._was_welcome and jittered >= self._time_left(began):
                 raise RendezvousError(
@@ -135,18 +148,19 @@ class Client:
                     "runs there, that the address and the port are the ones it prints, and that no firewall is between"
                 )
             await asyncio.sleep(jittered)
-            attempt += 1
 
     def _time_left(self, began: float) -> float:
         return _ATTEMPT if self._was_welcome else began + self._connect_timeout - time.monotonic()
 
-    async def _connect_once(self, url: str, time_left: float) -> None:
+    async def _connect_once(self, time_left: float) -> _Outcome:
         limit = max(0.01, min(_ATTEMPT, time_left))
+        began = time.monotonic()
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token()}"}
-        secure = (self._ssl or tls.create_default_context()) if url.startswith("wss:") else None
         try:
-            connection = await connect(
-                url,
+            address = await self._finder.next_address()
+            secure = (self._ssl or tls.create_default_context()) if address.url.startswith("wss:") else None
+            connection = await _Connect(
+                address.url,
                 ssl=secure,
                 additional_headers=headers,
                 compression=None,
@@ -155,15 +169,13 @@ class Client:
                 close_timeout=_FAREWELL,
                 max_size=_MAX_MESSAGE,
                 proxy=None,
+                **address.options,
             )
         except InvalidStatus as error:
-            self._note(str(error))
-            if error.response.status_code in (401, 403):
-                self._shut_out(url, error.response.status_code)
-            return
+            return self._was_denied(error, began)
         except (OSError, WebSocketException) as error:
             self._note(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-            return
+            return _Outcome.FAILED
         try:
             await self._talk(connection, limit)
         except (OSError, WebSocketException) as error:
@@ -174,15 +186,31 @@ class Client:
                 self.disconnected_since = time.monotonic()
                 logger.warning("connection to the rendezvous server lost: %s", self._last_error)
             await connection.close()
+        return _Outcome.FAILED
 
-    def _shut_out(self, url: str, status: int) -> None:
+    def _was_denied(self, error: InvalidStatus, began: float) -> _Outcome:
+        """A replica that does not lead says who does, or that nobody does."""
+        headers = error.response.headers
+        if error.response.status_code == 307 and self._finder.follow(headers.get("location", "")):
+            self._note(f"another server leads: {headers['location']}")
+            return _Outcome.ELSEWHERE
+        self._note(str(error))
+        if error.response.status_code in (401, 403):
+            self._shut_out(error.response.status_code)
+        if error.response.status_code == 503 and headers.get(STATE) in ("frozen", "electing"):
+            self._note(f"decisions are frozen ({headers[STATE]})")
+            self._on_lease(began + self._lease)
+            return _Outcome.FROZEN
+        return _Outcome.FAILED
+
+    def _shut_out(self, status: int) -> None:
         now = time.monotonic()
         since = self._shut_out_since = self._shut_out_since or now
         limit = _IN_THE_JOB if self._was_welcome else _AT_THE_DOOR
         if now - since >= limit:
             what = "does not take this agent's token" if self._token is not None else "wants a token"
             raise AuthorizationError(
-                f"the rendezvous server at {urlsplit(url).netloc} {what} (HTTP {status}, for {limit:g} s): give the file with"
+                f"the rendezvous server at {self._shown} {what} (HTTP {status}, for {limit:g} s): give the file with"
                 " the server's token (--token-file)"
             )
 
@@ -191,6 +219,7 @@ class Client:
         logger.debug("rendezvous server at %s: %s", self._shown, error)
 
     async def _talk(self, connection: ClientConnection, limit: float) -> None:
+        said_hello = time.monotonic()
         await connection.send(encode(self._hello()), text=True)
         try:
             lease = await asyncio.wait_for(self._read_until_welcome(connection), limit)
@@ -199,10 +228,12 @@ class Client:
         if lease is None:
             return
         _give_up_on_a_silent_host(connection, lease)
+        self._lease = lease
+        self._on_lease(said_hello + lease)
         tasks = [
             asyncio.ensure_future(self._read(connection)),
             asyncio.ensure_future(self._write(connection)),
-            asyncio.ensure_future(self._beat(connection, lease / 3)),
+            asyncio.ensure_future(self._beat(connection, lease / _BEATS)),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -218,6 +249,10 @@ class Client:
         while True:
             message = await self._next_message(connection)
             if isinstance(message, Welcome):
+                if message.term < self._term:
+                    raise OSError("this server led once, and does no more")
+                self._term = message.term
+                self._finder.found()
                 self.connected = True
                 self._was_welcome = True
                 self.disconnected_since = None
@@ -258,15 +293,22 @@ class Client:
             await self._something_waits.wait()
 
     async def _beat(self, connection: ClientConnection, period: float) -> None:
-        while True:
+        """Raises OSError when the server has said nothing for a lease, in which this process itself was awake."""
+        silent = 0
+        while silent < _BEATS + 1:
+            heard = self.last_heard
             await asyncio.sleep(period)
+            silent = silent + 1 if self.last_heard == heard else 0
+            beaten = time.monotonic()
             await connection.send(encode(self._beat_now()), text=True)
             pong = asyncio.ensure_future(await connection.ping())
-            pong.add_done_callback(self._heard)
+            pong.add_done_callback(partial(self._heard, beaten))
+        raise OSError(f"the server has been silent for {silent * period:.1f} s")
 
-    def _heard(self, pong: asyncio.Future[float]) -> None:
+    def _heard(self, beaten: float, pong: asyncio.Future[float]) -> None:
         if not pong.cancelled() and pong.exception() is None:
             self.last_heard = time.monotonic()
+            self._on_lease(beaten + self._lease)
 
 
 def agent_url(url: str, job: str) -> str:
@@ -280,6 +322,21 @@ def agent_url(url: str, job: str) -> str:
         raise UsageError(f"{url!r} is not the URL of a rendezvous server: give http://HOST:PORT")
     scheme = "ws" if parts.scheme == "http" else "wss"
     return f"{scheme}://{parts.netloc}/v1/jobs/{quote(check_job_name(job))}/agent"
+
+
+class _Outcome(Enum):
+    """How an attempt to be connected ended."""
+
+    FAILED = auto()
+    ELSEWHERE = auto()
+    FROZEN = auto()
+
+
+class _Connect(connect):
+    """Redirections are followed by the client itself: it remembers where they led, and comes back to its own list."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
 
 
 def _give_up_on_a_silent_host(connection: ClientConnection, lease: float) -> None:

@@ -26,6 +26,8 @@ def watched(generation: Generation) -> tuple[str, ...]:
 def damage(books: Books, generation: Generation) -> Damage | None:
     """None while it stands, or may do so: the limits still to be waited for are noted in `books`."""
     roster, timing = books.roster, books.timing
+    if roster.awaits_members(books.clock):
+        return None
     lost, evicted, left, suspected = [], [], [], []
     for nonce in watched(generation):
         worker = roster.workers.get(nonce) or roster.dead.get(nonce)
@@ -51,6 +53,10 @@ def damage(books: Books, generation: Generation) -> Damage | None:
     if generation.broken_at is not None:
         reporters = books.names(generation.broken)
         if suspected:
+            # A proxy may have closed everybody's connection: who lives is back within a moment.
+            closed = max(roster.agent_of(roster.workers[nonce]).since for nonce in suspected)
+            if books.wait_until(max(closed, generation.broken_at) + timing.settle):
+                return None
             return Damage("lost", f"{books.names(suspected)} closed the connection, and the ring broke at {reporters}")
         settle = min(2.0, timing.settle * 2.0**books.fruitless)
         if not books.wait_until(generation.broken_at + settle):

@@ -228,7 +228,8 @@ def _change(books: Books, generation: Generation) -> bool:
         return False
     if books.change_at is None:
         books.change_at = books.now
-    if books.wait_until(books.change_at + books.timing.gather):
+    may = books.may_announce_a_plan()
+    if books.wait_until(books.change_at + books.timing.gather) or not may:
         return False
     books.change_at = None
     if isinstance(cut, LetGo):
@@ -240,6 +241,9 @@ def _change(books: Books, generation: Generation) -> bool:
 def _judge_minimum(books: Books) -> None:
     """Fewer than `min` for too long ends the job."""
     roster = books.roster
+    if roster.awaits_members(books.clock):
+        books.below_since = None
+        return
     lost = roster.formed is not None and not roster.able_holders() and not roster.finished()
     count = 0 if lost else roster.count()
     if count >= books.spec.min:

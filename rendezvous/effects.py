@@ -30,6 +30,11 @@ class Persist:
 
 
 @dataclass(frozen=True)
+class Confirm:
+    """A planned change is about to be announced: make sure that the store answers. Answer with `confirmed`."""
+
+
+@dataclass(frozen=True)
 class PersistDone:
     """Make the job's success durable. Answer with `persisted_done`."""
 
@@ -52,4 +57,4 @@ class Event:
     fields: dict[str, Any] = field(default_factory=dict)
 
 
-Effect = Tell | Persist | PersistDone | Finish | Event
+Effect = Tell | Persist | Confirm | PersistDone | Finish | Event

@@ -76,6 +76,7 @@ def stop(books: Books, failure: Failed) -> None:
 def drain(books: Books, worker: Worker) -> None:
     """The worker is asked to leave by plan."""
     leave(books, worker)
+    books.drained.add(worker.nonce)
     books.tell(worker.agent, Drain(worker.nonce))
 
 
@@ -107,7 +108,7 @@ def _hello(books: Books, name: str, hello: Hello) -> None:
             del books.roster.agents[name]
         return
     books.note("connected", f"{hello.host} connected", agent=name, workers=len(hello.workers), again=not fresh)
-    books.tell(name, Welcome(books.timing.lease, books.formed_number, books.spec.hang_timeout))
+    books.tell(name, Welcome(books.timing.lease, books.formed_number, books.spec.hang_timeout, books.term))
     if books.over:
         _tell_end(books, name)
         return
@@ -169,6 +170,8 @@ def _claim(books: Books, agent: Agent, claim: WorkerClaim) -> None:
     worker.checkpoint = max(worker.checkpoint, claim.checkpoint)
     if claim.leaving:
         leave(books, worker)
+    elif claim.worker in books.drained:
+        drain(books, worker)
     if worker.released:
         books.tell(agent.name, Released(worker.nonce, worker.last_holder))
     elif books.stopping is not None:

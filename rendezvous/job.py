@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from ..errors import RendezvousError
 from .clock import AwakeClock
-from .effects import Effect, Event, Finish, Persist, PersistDone, Tell
+from .effects import Confirm, Effect, Event, Finish, Persist, PersistDone, Tell
+from .facts import Facts
 from .history import History
+from .leadership import Mandate
 from .logs import about
 from .members import FormedGeneration, Timing
 from .membership import Membership
 from .messages import Hello, JobSpec, ToAgent, ToServer
 from .records import JobRecord, JobRecords, RecordConflict
-from .store import Store, StoreUnavailable
+from .store import FenceLost, StoreUnavailable
 from .tally import Tally
 
 logger = logging.getLogger(__name__)
@@ -35,7 +38,7 @@ _COMMAND = 10.0  # seconds for a command of a person or a controller to be taken
 
 T = TypeVar("T")
 Act = Callable[[Membership, float], list[Effect]]
-NewMembership = Callable[[JobSpec, Timing, FormedGeneration | None, bool], Membership]
+NewMembership = Callable[..., Membership]
 
 
 class JobOver(RendezvousError):
@@ -56,7 +59,13 @@ class Job:
     """One job. `run` is its task; the other methods bring it events, in the order of their calls."""
 
     def __init__(
-        self, name: str, spec: JobSpec, timing: Timing, store: Store, clock: AwakeClock, new_membership: NewMembership
+        self,
+        name: str,
+        spec: JobSpec,
+        timing: Timing,
+        mandate: Mandate,
+        clock: AwakeClock,
+        new_membership: NewMembership,
     ) -> None:
         self.name = name
         self.history = History(HISTORY)
@@ -65,7 +74,10 @@ class Job:
         self._spec = spec
         self._timing = timing
         self._new_membership = new_membership
-        self._records = JobRecords(store, name)
+        self._mandate = mandate
+        self._records = JobRecords(mandate.store, name, mandate.fence)
+        self._kept: Facts | None = None
+        self._keeping: asyncio.Task[None] | None = None
         self._clock = clock
         self._inbox: asyncio.Queue[Act] = asyncio.Queue(INBOX)
         self.deserted = asyncio.Event()
@@ -113,7 +125,7 @@ class Job:
         return len(self._attached) >= limit and agent not in self._connections
 
     async def command(self, act: Act) -> None:
-        """Returns when the machine has taken it up; raises what `act` raises, or TimeoutError, and then it never happens."""
+        """Returns when the machine has taken it up, durably. Raises what `act` raises, or TimeoutError."""
         taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def hand_in() -> None:
@@ -121,16 +133,22 @@ class Job:
             await taken
 
         await asyncio.wait_for(hand_in(), _COMMAND)
+        await self.kept()
 
-    async def remove_record(self) -> None:
-        """StoreUnavailable."""
+    async def kept(self) -> None:
+        """Until everything that must outlive this server is durable. TimeoutError if the store takes too long."""
+        if self._keeping is not None:
+            await asyncio.wait_for(asyncio.shield(self._keeping), _COMMAND)
+
+    async def remove(self) -> None:
+        """Forgets the job's record in the store. StoreUnavailable, FenceLost."""
         await self._records.remove()
 
     async def run(self) -> None:
         """Ends only when it is cancelled, or with the store's record unreadable."""
         try:
             membership = self._membership = await self._load()
-            if membership.over:
+            if membership.over and self.ended_at is None:
                 self.ended_at = self._clock.now()
             while True:
                 self._handle(membership, await self._inbox.get())
@@ -138,16 +156,31 @@ class Job:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
-            for task in self._persisting:
+            for task in [*self._persisting, *([self._keeping] if self._keeping else [])]:
                 task.cancel()
 
     async def _load(self) -> Membership:
         record = await self._until_the_store_answers(self._records.load)
-        return self._new_membership(self._spec, self._timing, _formed(record), record.done)
+        self._kept = record.facts
+        if record.ended_at:
+            self.ended_at = self._clock.now() - max(0.0, time.time() - record.ended_at)
+        return self._new_membership(
+            self._spec, self._timing, _formed(record), record.done, facts=record.facts, term=self._mandate.term
+        )
 
     def _handle(self, membership: Membership, act: Act) -> None:
+        if not self._mandate.holds():
+            return  # another server may decide by now
         for effect in act(membership, self._clock.now()):
             self._carry_out(effect)
+        if membership.facts != self._kept and (self._keeping is None or self._keeping.done()):
+            self._keeping = asyncio.ensure_future(self._keep_facts(membership))
+
+    async def _keep_facts(self, membership: Membership) -> None:
+        while (facts := membership.facts) != self._kept:
+            ended_at = time.time() if facts.failed else 0.0
+            await self._until_the_store_answers(partial(self._records.keep, facts, ended_at))
+            self._kept = facts
 
     async def _look_at_the_clock(self, membership: Membership) -> None:
         """Deadlines are judged after all input that has arrived, also what still lies in the sockets."""
@@ -233,14 +266,17 @@ class Job:
             self._persisting.add(task)
             task.add_done_callback(self._persisting.discard)
 
-    async def _persist(self, effect: Persist | PersistDone) -> None:
+    async def _persist(self, effect: Persist | PersistDone | Confirm) -> None:
         """Beside the events, which must not wait for the store; one change at a time."""
         async with self._persist_in_turn:
             await self._inbox.put(await self._outcome(effect))
 
-    async def _outcome(self, effect: Persist | PersistDone) -> Act:
+    async def _outcome(self, effect: Persist | PersistDone | Confirm) -> Act:
+        if isinstance(effect, Confirm):
+            await self._until_the_store_answers(self._confirm)
+            return lambda machine, now: machine.confirmed(now)
         if isinstance(effect, PersistDone):
-            await self._until_the_store_answers(self._records.move_to_done)
+            await self._until_the_store_answers(partial(self._records.move_to_done, time.time()))
             return lambda machine, now: machine.persisted_done(now)
         generation, members = effect.generation, [*effect.members]
         try:
@@ -253,6 +289,13 @@ class Job:
             return lambda machine, now: machine.persist_refused(generation, actual, now)
         return lambda machine, now: machine.persisted(generation, now)
 
+    async def _confirm(self) -> None:
+        fence = self._mandate.fence
+        if fence is not None:
+            held = await self._mandate.store.get(fence.key)
+            if held is None or held.version != fence.version:
+                raise FenceLost("another server leads")
+
     async def _until_the_store_answers(self, call: Callable[[], Awaitable[T]]) -> T:
         """Without the store nothing can be decided; the ring that is there goes on without us meanwhile."""
         while True:
@@ -263,6 +306,10 @@ class Job:
                 text = "job %s: the store does not answer, trying again: %s"
                 logger.warning(text, self.name, error, extra=about(self.name))
                 await asyncio.sleep(_STORE_PAUSE)
+            except FenceLost as error:
+                logger.warning("job %s: this server may not decide any more: %s", self.name, error)
+                self._mandate.lose()
+                await asyncio.get_running_loop().create_future()  # ends with the job, which ends with the term
 
 
 def _formed(record: JobRecord) -> FormedGeneration | None:

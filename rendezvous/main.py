@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import ElasticError, UsageError
 from . import logs
 from .bearer import TokenFile
+from .etcd_address import EXAMPLE, EtcdAddress
+from .etcd_process import own_etcd
+from .http.app import Election
 from .http.face import Face
 from .http.limits import Limits
 from .members import Timing
+from .open_store import open_etcd, open_store
 from .server import Server
+from .store import Store
 from .tls import server_context
 
 DEFAULT_PORT = 29600
@@ -31,18 +37,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         parser.error(str(error))
     try:
-        asyncio.run(_serve(options.host, options.port, Timing(lease=options.lease), face))
+        with _opened(options.store) as (store, towards):
+            election = Election(options.advertise_url, options.leader_lease, towards) if towards else None
+            asyncio.run(_serve(options.host, options.port, Timing(lease=options.lease), store, election, face))
     except ElasticError as error:
         print(f"elastic-rendezvous: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-async def _serve(host: str, port: int, timing: Timing, face: Face) -> None:
+@contextlib.contextmanager
+def _opened(text: str) -> Iterator[tuple[Store, str]]:
+    """The store that `--store` names, and HOST:PORT of where it is if several servers can share it."""
+    if text == "memory":
+        yield open_store(text), ""
+        return
+    with contextlib.ExitStack() as stack:
+        if text == "etcd":
+            address = stack.enter_context(own_etcd())
+            print(f"elastic-rendezvous: started an etcd for trying out at {address.endpoints[0]}", flush=True)
+        else:
+            address = EtcdAddress.parse(text)
+        yield open_etcd(address), address.endpoints[0]
+
+
+async def _serve(host: str, port: int, timing: Timing, store: Store, election: Election | None, face: Face) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    server = await Server.start(host, port, timing=timing, face=face)
+    server = await Server.start(host, port, store, timing, election=election, face=face)
     print(f"elastic-rendezvous: serving {server.url} (listening on {host})", flush=True)
     stopping = asyncio.ensure_future(ended.wait())
     failing = asyncio.ensure_future(server.wait())
@@ -82,6 +105,25 @@ def _parser() -> argparse.ArgumentParser:
         default=Timing().lease,
         metavar="SECONDS",
         help="an agent that is silent for longer is taken for gone (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--store",
+        default="memory",
+        metavar="STORE",
+        help=f"where decisions live: memory (this process, default), {EXAMPLE}, or etcd for one of its own, to try out",
+    )
+    parser.add_argument(
+        "--advertise-url",
+        default="",
+        metavar="URL",
+        help="with etcd: where agents reach this server when it leads (default: its address on the way to etcd)",
+    )
+    parser.add_argument(
+        "--leader-lease",
+        type=_seconds,
+        default=Election().lease,
+        metavar="SECONDS",
+        help="with etcd: another server takes over from a leader that is silent for longer (default: %(default)s)",
     )
     parser.add_argument(
         "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default: %(default)s"

@@ -13,6 +13,7 @@ class Timing:
 
     suspicion: float = 1.0  # a closed connection may come back within this
     lease: float = 3.0  # an agent silent for longer is absent
+    return_pause: float = 2.0  # an agent that has lost its server looks for one again within this
     settle: float = 0.1  # a broken ring waits this long for the loss that explains it
     gather: float = 0.05  # changes that come within this are taken together
     start_window: float = 2.0  # the first generation waits this long, once `min` are ready, for those still preparing

@@ -11,10 +11,13 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from .books import Books
 from .budget import CrashBudget
 from .deciding import decide, formed
-from .effects import Effect, Event, Finish, Persist, PersistDone, Tell
+from .effects import Confirm, Effect, Event, Finish, Persist, PersistDone, Tell
+from .facts import Facts
 from .hearing import drain, drain_host, hear, stop
 from .members import FormedGeneration, Generation, Timing
 from .messages import Beat, Failed, JobSpec, ToServer
@@ -24,11 +27,26 @@ from .snapshot import snapshot
 
 STORE_UNUSABLE = 69  # the job's exit code
 
-__all__ = ["Effect", "Event", "Finish", "FormedGeneration", "Membership", "Persist", "PersistDone", "Tell", "Timing"]
+__all__ = [
+    "Confirm",
+    "Effect",
+    "Event",
+    "Finish",
+    "FormedGeneration",
+    "Membership",
+    "Persist",
+    "PersistDone",
+    "Tell",
+    "Timing",
+]
 
 
 class Membership:
-    """One job. `formed` and `done` are what the store knows of it when the server starts."""
+    """One job. `formed`, `done` and `facts` are what the store knows of it when this server begins to decide.
+
+    `term` grows from one deciding server to the next, 0 for one that is alone. With one, the store is asked whether it
+    answers before a planned change is announced: nothing can form while it does not.
+    """
 
     def __init__(
         self,
@@ -37,13 +55,18 @@ class Membership:
         formed: FormedGeneration | None = None,
         done: bool = False,
         secret: Callable[[], str] | None = None,
+        facts: Facts | None = None,
+        term: int = 0,
     ) -> None:
         new_secret = secret or (lambda: secrets.token_hex(16))
         self._books = Books(spec, timing, new_secret, CrashBudget(spec.max_restarts), Roster(formed=formed))
+        self._books.term = term
         self._heard_anything = False
+        if facts is not None:
+            self._recall(facts)
         if formed is not None:
             self._books.number = formed.generation
-            self._books.current = _adopted(formed, spec.min, 0.0)
+            self._books.current = _adopted(formed, self._books.spec.min, 0.0)
         if done:
             self._books.over = "done"
 
@@ -141,6 +164,12 @@ class Membership:
         self._adopt(actual)
         return self._leave()
 
+    def confirmed(self, now: float) -> list[Effect]:
+        """The store has answered a `Confirm`: this server still leads."""
+        self._enter(now)
+        self._books.confirming, self._books.confirmed = False, True
+        return self._leave()
+
     def persisted_done(self, now: float) -> list[Effect]:
         """Success is durable."""
         self._enter(now)
@@ -155,6 +184,19 @@ class Membership:
         return self._leave()
 
     # --- questions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def facts(self) -> Facts:
+        """What must outlive this server, beside the last formed generation and the job's success."""
+        books = self._books
+        return Facts(
+            spec=books.agreed,
+            min=books.spec.min,
+            max=books.spec.max,
+            crashes=books.budget.used,
+            drained=sorted(books.drained),
+            failed=books.failure,
+        )
 
     def next_deadline(self) -> float | None:
         """When `tick` is needed next; it may lie in the past, then at once."""
@@ -185,13 +227,24 @@ class Membership:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
+    def _recall(self, facts: Facts) -> None:
+        books = self._books
+        books.agreed = facts.spec
+        books.spec = msgspec.structs.replace(facts.spec, min=facts.min, max=facts.max)
+        books.budget.used = facts.crashes
+        books.drained = set(facts.drained)
+        if facts.failed is not None:
+            books.over, books.failure = "failed", facts.failed
+
     def _enter(self, now: float) -> None:
         books = self._books
         if not self._heard_anything:
             self._heard_anything = True
             books.now = books.clock = now
             if books.roster.formed is not None:
-                books.roster.unseen_until = now + books.timing.suspicion + books.timing.lease
+                books.roster.unseen_until = (
+                    now + books.timing.suspicion + books.timing.lease + books.timing.return_pause
+                )
         late = now - max(min(books.deadlines, default=now), books.now)
         if late > books.timing.lease / 3:
             self._after_pause(now, late)

@@ -183,11 +183,15 @@ class Stop(Message, frozen=True):
 
 
 class Welcome(Message, frozen=True):
-    """Answer to `Hello`: how often to beat, and the last formed generation."""
+    """Answer to `Hello`: how often to beat, and the last formed generation.
+
+    `term` grows from one deciding server to the next: an agent that has met a newer one does not follow an older.
+    """
 
     lease: float
     formed: int = 0
     hang_timeout: float = 300.0
+    term: int = 0
 
 
 class Place(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,4 +1,5 @@
-"""A page of memory that a worker writes and its agent reads: where the worker is, without a message per step.
+"""A page of memory that a worker and its agent share: where the worker is, without a message per step, and how long it
+may step alone.
 
 The agent makes it (`memfd_create`), the worker inherits its descriptor. It stays readable after the worker's death, so the
 agent can say in which step a worker died.
@@ -15,6 +16,8 @@ from typing import NamedTuple
 from .death_watch import DeathWatch
 
 _LAYOUT = struct.Struct("<qqqqd")  # generation, rank, world size, step, samples
+_LEASE = struct.Struct("<d")
+_LEASE_AT = 512  # offset in bytes
 SIZE = mmap.PAGESIZE
 _DEATH_WATCH = 1024  # offset in bytes
 
@@ -51,6 +54,15 @@ class ProgressPage:
 
     def read(self) -> Progress:
         return Progress(*_LAYOUT.unpack_from(self._map, 0))
+
+    def write_lease(self, until: float) -> None:
+        """The agent's side: the server counts this host in until then (`time.monotonic()`), or says that nobody decides."""
+        _LEASE.pack_into(self._map, _LEASE_AT, until)
+
+    def read_lease(self) -> float:
+        """0 if the agent has never written one."""
+        (until,) = _LEASE.unpack_from(self._map, _LEASE_AT)
+        return float(until)
 
     def close(self) -> None:
         """Let the memory go, as soon as nobody waits for the death watch in it any more."""

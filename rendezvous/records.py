@@ -1,19 +1,24 @@
-"""A job's durable record: the last formed generation, its members, and whether the job is done.
+"""A job's durable record: the last formed generation, how the job stands, and what was asked of it.
 
-A record only moves on, never back, and only from the very record that was last seen: of two servers that both believe
-that they decide, one is refused.
+A record is written by the server that leads only, and only from the very version that it has read or written last: of
+two servers that both believe that they decide, one is refused.
 """
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from ..errors import RendezvousError
-from .store import Store
+from .facts import Facts
+from .store import Fence, Store, StoreUnavailable
+
+PREFIX = "jobs/"
 
 
 class RecordConflict(RendezvousError):
-    """Another server has moved the record on; what it holds now is `found`."""
+    """Somebody else has moved the record on; what it holds now is `found`."""
 
     def __init__(self, message: str, found: JobRecord) -> None:
         super().__init__(message)
@@ -21,61 +26,101 @@ class RecordConflict(RendezvousError):
 
 
 class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`formed` is the last formed generation, 0 for none; `members` are its workers' nonces in rank order."""
+    """`formed` is the last formed generation, 0 for none; `members` are its workers' nonces in rank order.
+
+    `facts` is None in a job that nobody has described yet. `ended_at` is when it was over (seconds since the epoch).
+    """
 
     formed: int = 0
     members: list[str] = []
     done: bool = False
+    facts: Facts | None = None
+    ended_at: float = 0.0
+
+
+def decode(job: str, value: bytes) -> JobRecord:
+    """RendezvousError if it is not a record."""
+    try:
+        return msgspec.json.decode(value, type=JobRecord)
+    except msgspec.MsgspecError as error:
+        raise RendezvousError(f"the record of job {job!r} in the store is damaged: {error}") from error
 
 
 class JobRecords:
-    """One job's record in a store. All methods raise `StoreUnavailable` if the store does not answer."""
+    """One job's record in a store. All methods raise `StoreUnavailable` if the store does not answer, and `FenceLost`.
 
-    def __init__(self, store: Store, job: str) -> None:
+    After a `StoreUnavailable` any of them may be asked again: it finds out what has become of its first attempt.
+    """
+
+    def __init__(self, store: Store, job: str, fence: Fence | None = None) -> None:
         self._store = store
-        self._key = f"jobs/{job}"
+        self._key = PREFIX + job
         self._job = job
+        self._fence = fence
+        self._in_turn = asyncio.Lock()
+        self._record = JobRecord()
+        self._version = 0
+        self._is_known = False
 
     async def load(self) -> JobRecord:
-        return (await self._read())[0]
+        async with self._in_turn:
+            await self._read()
+            return self._record
 
     async def move_to_generation(self, generation: int, members: list[str], previous: int) -> None:
-        """Makes `generation` durable as formed if `previous` still is the last one. RecordConflict if it is not.
+        """Makes `generation` durable as formed if `previous` still is the last one. RecordConflict if it is not."""
+        async with self._in_turn:
+            await self._move(previous, formed=generation, members=members)
 
-        Asked again after a StoreUnavailable whose change did take effect, it finds its own record and is content.
-        """
-        await self._move(JobRecord(generation, members), previous)
+    async def move_to_done(self, ended_at: float = 0.0) -> None:
+        """Makes *done* durable. RecordConflict if the job has gone on elsewhere meanwhile."""
+        async with self._in_turn:
+            if not self._is_known:
+                await self._read()
+            await self._move(self._record.formed, done=True, ended_at=ended_at)
 
-    async def move_to_done(self) -> None:
-        """Makes *done* durable; it is the record's last change."""
-        held, _ = await self._read()
-        await self._move(JobRecord(held.formed, held.members, done=True), held.formed)
+    async def keep(self, facts: Facts, ended_at: float = 0.0) -> None:
+        """Makes `facts` durable, beside whatever generation the record holds."""
+        async with self._in_turn:
+            if not self._is_known:
+                await self._read()
+            await self._move(self._record.formed, facts=facts, ended_at=ended_at or self._record.ended_at)
 
     async def remove(self) -> None:
-        """Forgets the job: one of its name begins anew."""
-        while True:
-            held = await self._store.get(self._key)
-            if held is None or await self._store.delete(self._key, held.version):
-                return
+        """The job is forgotten."""
+        async with self._in_turn:
+            await self._read()
+            while self._version and not await self._store.delete(self._key, self._version, fence=self._fence):
+                await self._read()
+            self._record, self._version, self._is_known = JobRecord(), 0, True
 
-    async def _move(self, wanted: JobRecord, previous: int) -> None:
-        held, version = await self._read()
-        if held == wanted:
-            return
-        if held.formed == previous and not held.done:
-            if await self._store.compare_and_set(self._key, msgspec.json.encode(wanted), version) is not None:
+    async def _move(self, previous: int, **changes: object) -> None:
+        """Changes the record if `previous` still is its generation and it is not done."""
+        for _ in range(2):
+            if not self._is_known:
+                await self._read()
+            wanted = msgspec.structs.replace(self._record, **changes)
+            if self._record == wanted:
                 return
-            held, _ = await self._read()
-            if held == wanted:
+            if self._record.formed != previous or (self._record.done and "facts" not in changes):
+                break
+            try:
+                version = await self._store.compare_and_set(
+                    self._key, msgspec.json.encode(wanted), self._version, fence=self._fence
+                )
+            except StoreUnavailable:
+                self._is_known = False
+                raise
+            self._is_known = version is not None
+            if version is not None:
+                self._record, self._version = wanted, version
                 return
+        held = self._record
         state = "is done" if held.done else f"has formed generation {held.formed}"
         raise RecordConflict(f"job {self._job!r} {state}, according to its record in the store", held)
 
-    async def _read(self) -> tuple[JobRecord, int]:
+    async def _read(self) -> None:
         held = await self._store.get(self._key)
-        if held is None:
-            return JobRecord(), 0
-        try:
-            return msgspec.json.decode(held.value, type=JobRecord), held.version
-        except msgspec.MsgspecError as error:
-            raise RendezvousError(f"the record of job {self._job!r} in the store is damaged: {error}") from error
+        self._record = decode(self._job, held.value) if held else JobRecord()
+        self._version = held.version if held else 0
+        self._is_known = True

@@ -69,6 +69,12 @@ class Roster:
         agent = self.agents[worker.agent]
         return "here" if agent.here else "absent" if agent.absent else "suspected"
 
+    def awaits_members(self, now: float) -> bool:
+        """Whether members that are known from the store alone may still come."""
+        if now >= self.unseen_until or self.formed is None:
+            return False
+        return any(nonce not in self.workers and nonce not in self.dead for nonce in self.formed.members)
+
     def is_holder(self, worker: Worker) -> bool:
         """Whether it holds the state of the last formed generation."""
         formed = self.formed

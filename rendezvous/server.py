@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 
 import uvicorn
 
 from ..errors import RendezvousError
-from .http.app import create_app
+from .http.app import Election, create_app
 from .http.face import Face
 from .job import NewMembership
 from .members import Timing
@@ -22,7 +24,7 @@ from .membership import Membership
 from .memory_store import MemoryStore
 from .store import Store
 
-__all__ = ["Server", "create_app"]
+__all__ = ["Election", "Server", "create_app"]
 
 _DEAD_PEER = 30  # seconds until an agent's host that acknowledges nothing costs no buffer any more
 _WORDS = 0.3  # seconds for last words and closing handshakes
@@ -37,12 +39,13 @@ class Server:
         store: Store,
         timing: Timing,
         new_membership: NewMembership = Membership,
+        election: Election | None = None,
         face: Face = Face(),
     ) -> None:
         tls = face.tls
-        self.url = url_of(listener, "https" if tls is not None else "http")
+        self.url = url_of(listener, scheme=face.scheme)
         self._listener = listener
-        self._app = create_app(store, timing, new_membership, face)
+        self._app = create_app(store, timing, new_membership, election, face)
         self._uvicorn = _QuietServer(
             uvicorn.Config(
                 self._app,
@@ -70,10 +73,17 @@ class Server:
         store: Store | None = None,
         timing: Timing | None = None,
         new_membership: NewMembership = Membership,
+        election: Election | None = None,
         face: Face = Face(),
     ) -> Server:
-        """Listens on `host` and `port` (0 for any free one). RendezvousError if that cannot be."""
-        server = cls(listen(host, port), store or MemoryStore(), timing or Timing(), new_membership, face)
+        """Listens on `host` and `port` (0 for any free one). RendezvousError if that cannot be.
+
+        With `election` it is one of the replicas that share `store`.
+        """
+        listener = listen(host, port)
+        if election is not None and not election.url:
+            election = replace(election, url=url_of(listener, election.towards, face.scheme))
+        server = cls(listener, store or MemoryStore(), timing or Timing(), new_membership, election, face)
         server._serving = asyncio.ensure_future(server._uvicorn.serve(sockets=[server._listener]))
         return server
 
@@ -110,6 +120,28 @@ class Server:
         self._listener.close()
 
 
+def _address_towards(place: str) -> str:
+    """This host's own address on the way to HOST:PORT; empty if there is none."""
+    host, _, port = place.rpartition(":")
+    if not host:
+        return ""
+    try:
+        family, kind, _, _, there = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(there)  # sends nothing
+            return str(probe.getsockname()[0])
+    except (OSError, ValueError):
+        return ""
+
+
+def _is_no_denial(record: logging.LogRecord) -> bool:
+    return record.msg != "ASGI callable returned without completing handshake."
+
+
+# uvicorn logs an error for every WebSocket that is answered in plain HTTP: redirected, refused, put off.
+logging.getLogger("uvicorn.error").addFilter(_is_no_denial)
+
+
 class _QuietServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -132,9 +164,13 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket, scheme: str = "http") -> str:
-    """http://ADDRESS:PORT, or https; of a listener on all addresses, that of this machine's loopback."""
+def url_of(listener: socket.socket, towards: str = "", scheme: str = "http") -> str:
+    """SCHEME://ADDRESS:PORT; of a listener on all addresses, the one from which this host speaks to `towards` (HOST:PORT).
+
+    Without `towards`, or a way to it, that of this machine's loopback.
+    """
     address, port = listener.getsockname()[:2]
     loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-    address = loopback.get(address, address)
+    if address in loopback:
+        address = _address_towards(towards) or loopback[address]
     return f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"

@@ -72,6 +72,10 @@ class Control(ABC):
     @abstractmethod
     def progress(self, progress: Progress) -> None: ...
 
+    def may_step_alone(self) -> bool:
+        """Whether the server counts this worker in, or nobody decides at present. Asked in a ring of one."""
+        return True
+
     @abstractmethod
     def close(self) -> None:
         """The process is about to exit in order. On the thread that has joined the job."""
@@ -136,6 +140,10 @@ class AgentControl(Control):
 
     def progress(self, progress: Progress) -> None:
         self._page.write(progress)
+
+    def may_step_alone(self) -> bool:
+        until = self._page.read_lease()
+        return not until or time.monotonic() < until
 
     def close(self) -> None:
         self._stop.set()

@@ -9,6 +9,7 @@ Invariants kept here:
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from .ring.guard import came_from_ring
 from .ring.ring import Ring, RingOptions
 from .state_exchange import StateExchange
 
+_LEASE_GLANCE = 0.02  # seconds
 JOINER_LIMIT = 20.0  # seconds that holders wait in a forming ring for a joiner, which has nothing else to do
 
 
@@ -147,6 +149,23 @@ class Member:
         """An agreement was passed; `result` is what a member one short would need."""
         self.agreed += 1
         self.result = result
+
+    def wait_for_lease(self, ring: Ring) -> None:
+        """A ring of one cannot tell a server that is gone from a line of its own that is cut.
+
+        While no server counts it in, and none says that nobody decides, others may go on without it: so it does not step.
+        Raises `RingError` if the ring ends meanwhile.
+        """
+        told = False
+        while ring.world_size == 1 and not self.control.may_step_alone():
+            if ring.guard.broken is not None:
+                raise RingError(ring.guard.broken)
+            if not told:
+                print(
+                    "elastic: no server counts this worker in: it waits, alone in its ring", file=sys.stderr, flush=True
+                )
+                told = True
+            time.sleep(_LEASE_GLANCE)
 
     def close(self) -> None:
         """Leave the ring for good."""

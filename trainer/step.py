@@ -92,6 +92,7 @@ class Step:
         own = ballot.to_bytes()
         try:
             ring.settle_reductions()
+            job.member.wait_for_lease(ring)
             ring.sum_for_vote(ballot.vector)
         except RingError:
             ballot = self._finish_or_unwind(ring.reductions_succeeded(), own)

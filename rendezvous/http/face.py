@@ -17,3 +17,7 @@ class Face:
     tokens: TokenFile | None = None
     open_metrics: bool = False
     tls: ssl.SSLContext | None = None
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self.tls is None else "https"

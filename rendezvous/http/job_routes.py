@@ -14,7 +14,7 @@ from ..effects import Effect
 from ..job import Job, JobOver
 from ..jobs import Jobs
 from ..membership import Membership
-from ..store import StoreUnavailable
+from ..store import FenceLost, StoreUnavailable
 from .events import Streams
 from .views import (
     DrainHost,
@@ -125,8 +125,8 @@ def job_routes(jobs: Jobs, streams: Streams) -> APIRouter:
         found = known(job)
         if found.ended_at is not None:
             try:
-                await jobs.remove(job)
-            except StoreUnavailable:
+                await jobs.remove(found)
+            except (StoreUnavailable, FenceLost):
                 raise HTTPException(503, f"job {job!r} cannot be removed: the store does not answer") from None
             return {"job": job, "state": "removed"}
         await command(found, "the stop", lambda machine, now: machine.stop(STOPPED, "stopped over HTTP", now))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +20,12 @@ ROOT = HERE.parent.parent
 WITHIN = 20.0  # seconds
 
 
+def undisturbed_signals() -> None:
+    """A shell starts what runs in its background with these ignored."""
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class RunningAgent:
     """An agent process with its output, read as it comes."""
 
@@ -29,6 +36,7 @@ class RunningAgent:
             stderr=subprocess.PIPE,
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT), **(environ or {})},
+            preexec_fn=undisturbed_signals,
         )
         self.stdout = b""
         self.stderr = b""

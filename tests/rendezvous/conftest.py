@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 from elastic_launch.rendezvous.effects import Effect, Tell
+from elastic_launch.rendezvous.etcd_store import EtcdStore
+from elastic_launch.rendezvous.facts import Facts
 from elastic_launch.rendezvous.http.face import Face
 from elastic_launch.rendezvous.members import FormedGeneration, Timing
 from elastic_launch.rendezvous.membership import Membership
+from elastic_launch.rendezvous.memory_store import MemoryStore
 from elastic_launch.rendezvous.messages import (
     Hello,
     JobSpec,
@@ -28,6 +34,8 @@ from elastic_launch.rendezvous.messages import (
 from elastic_launch.rendezvous.server import Server
 from elastic_launch.rendezvous.store import Store
 
+from .etcds import Etcd, running_etcd
+
 LIMIT = 10.0  # seconds for anything that should take milliseconds
 
 
@@ -35,8 +43,15 @@ class ScriptedMembership(Membership):
     """Remembers what happened, welcomes every agent, and otherwise does what the test puts into `on_message`."""
 
     def __init__(
-        self, spec: JobSpec, timing: Timing, formed: FormedGeneration | None = None, done: bool = False
+        self,
+        spec: JobSpec,
+        timing: Timing,
+        formed: FormedGeneration | None = None,
+        done: bool = False,
+        facts: Facts | None = None,
+        term: int = 0,
     ) -> None:
+        self.kept = facts or Facts(spec, spec.min, spec.max)
         self.spec, self.timing, self.formed, self.was_done = spec, timing, formed, done
         self.happened: list[tuple[Any, ...]] = []
         self.on_message: Callable[[str, ToServer, float], list[Effect]] = lambda agent, message, now: []
@@ -74,6 +89,10 @@ class ScriptedMembership(Membership):
         self.happened.append(("tick",))
         self.deadline = None
         return self.effects_of_a_tick
+
+    @property
+    def facts(self) -> Facts:
+        return self.kept
 
     def next_deadline(self) -> float | None:
         return self.deadline
@@ -166,11 +185,11 @@ def serve() -> Serve:
     ) -> AsyncIterator[Served]:
         machines: list[ScriptedMembership] = []
 
-        def new_membership(*arguments: Any) -> Membership:
-            machines.append(ScriptedMembership(*arguments))
+        def new_membership(*arguments: Any, **options: Any) -> Membership:
+            machines.append(ScriptedMembership(*arguments, **options))
             return machines[-1]
 
-        server = await Server.start(host, port, store, timing, new_membership, face)
+        server = await Server.start(host, port, store, timing, new_membership, face=face)
         try:
             yield Served(server, machines)
         finally:
@@ -202,3 +221,42 @@ def free_port() -> Iterator[int]:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         yield reserved.getsockname()[1]
+
+
+MakeStore = Callable[[], Store]
+WithStore = Callable[[Callable[[Store], Coroutine[Any, Any, None]]], None]
+
+
+@pytest.fixture(scope="session")
+def etcd_of_version() -> Iterator[Callable[[str], Etcd]]:
+    """One etcd of each version that is asked for, for all tests that leave it as it is."""
+    with ExitStack() as stack:
+        yield functools.cache(lambda version: stack.enter_context(running_etcd(version)))
+
+
+@pytest.fixture(params=["memory", "etcd 3.4", "etcd 3.5"])
+def make_store(request: pytest.FixtureRequest, etcd_of_version: Callable[[str], Etcd]) -> MakeStore:
+    """Makes stores that share their content, which is empty at first: one for each server of a job."""
+    if request.param == "memory":
+        shared = MemoryStore()
+        return lambda: shared
+    address = replace(etcd_of_version(request.param.removeprefix("etcd ")).address, prefix=f"/{uuid.uuid4().hex}/")
+    return lambda: EtcdStore(address)
+
+
+@pytest.fixture
+def with_store(make_store: MakeStore) -> WithStore:
+    """Runs a scenario on an empty store."""
+
+    def run(scenario: Callable[[Store], Coroutine[Any, Any, None]]) -> None:
+        async def bracket() -> None:
+            store = make_store()
+            try:
+                await asyncio.wait_for(scenario(store), 30)
+            finally:
+                await store.close()
+                await store.close()
+
+        asyncio.run(bracket())
+
+    return run

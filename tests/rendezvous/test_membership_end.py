@@ -461,7 +461,7 @@ def test_a_new_server_gives_up_members_that_do_not_show_up() -> None:
 
         machine.said("a", Beat(), now)
         effects = machine.tick(now)
-    assert now == pytest.approx(4.0)
+    assert now == pytest.approx(1.0 + 3.0 + 2.0), "suspicion, lease, and the pause of an agent that looks for a server"
     assert announced(effects)[0].generation == 6 and announced(effects)[0].abort
 
 

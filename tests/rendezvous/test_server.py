@@ -15,7 +15,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from elastic_launch.errors import RendezvousError
-from elastic_launch.rendezvous import agent_connection, job, jobs
+from elastic_launch.rendezvous import agent_connection, job
 from elastic_launch.rendezvous.effects import Effect, Event, Finish, Persist, PersistDone, Tell
 from elastic_launch.rendezvous.members import FormedGeneration, Timing
 from elastic_launch.rendezvous.memory_store import MemoryStore
@@ -275,6 +275,11 @@ class _Frozen(MemoryStore):
             raise StoreUnavailable("frozen")
         return await super().get(key)
 
+    async def compare_and_set(self, key: str, value: bytes, version: int, **options: Any) -> int | None:
+        if self.frozen:
+            raise StoreUnavailable("frozen")
+        return await super().compare_and_set(key, value, version, **options)
+
 
 def test_messages_are_handled_while_the_store_does_not_answer(
     run: Run, serve: Serve, dial: Dial, until: Until, monkeypatch: pytest.MonkeyPatch
@@ -429,10 +434,9 @@ def test_a_worker_is_drained_over_http(run: Run, serve: Serve, dial: Dial) -> No
 def test_an_ended_job_is_forgotten_once_its_agents_are_gone(
     run: Run, serve: Serve, dial: Dial, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "KEEP", 0.2)
-
     async def scenario() -> None:
         async with serve() as served:
+            served.server._app.state.jobs._keep = 0.2
             async with dial(served.url, agent="a") as agent:
                 served.machine.on_message = lambda agent, message, now: [Finish("failed", 3, "because")]
                 await agent.say(Stop(130))

@@ -1,9 +1,8 @@
-"""What every store promises, and the records kept in one. Another implementation joins by one more parameter below."""
+"""What every store promises of values and fences, and the records kept in one."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -11,38 +10,19 @@ import pytest
 from elastic_launch.errors import RendezvousError
 from elastic_launch.rendezvous.memory_store import MemoryStore
 from elastic_launch.rendezvous.records import JobRecord, JobRecords, RecordConflict
-from elastic_launch.rendezvous.store import Held, Store, StoreUnavailable
+from elastic_launch.rendezvous.store import Fence, FenceLost, Held, Store, StoreUnavailable
 
-Scenario = Callable[[Store], Coroutine[Any, Any, None]]
-With = Callable[[Scenario], None]
-
-
-@pytest.fixture(params=[MemoryStore])
-def with_store(request: pytest.FixtureRequest) -> With:
-    """Runs a scenario on a fresh, empty store."""
-
-    def run(scenario: Scenario) -> None:
-        async def bracket() -> None:
-            store = request.param()
-            try:
-                await scenario(store)
-            finally:
-                await store.close()
-                await store.close()
-
-        asyncio.run(bracket())
-
-    return run
+from .conftest import MakeStore, WithStore
 
 
-def test_an_absent_key_is_none(with_store: With) -> None:
+def test_an_absent_key_is_none(with_store: WithStore) -> None:
     async def scenario(store: Store) -> None:
         assert await store.get("jobs/a") is None
 
     with_store(scenario)
 
 
-def test_what_was_set_is_read_back_with_its_version(with_store: With) -> None:
+def test_what_was_set_is_read_back_with_its_version(with_store: WithStore) -> None:
     async def scenario(store: Store) -> None:
         version = await store.compare_and_set("jobs/a", b"\x00one", 0)
         assert version
@@ -51,7 +31,7 @@ def test_what_was_set_is_read_back_with_its_version(with_store: With) -> None:
     with_store(scenario)
 
 
-def test_a_key_is_made_only_once(with_store: With) -> None:
+def test_a_key_is_made_only_once(with_store: WithStore) -> None:
     async def scenario(store: Store) -> None:
         assert await store.compare_and_set("jobs/a", b"one", 0)
         assert await store.compare_and_set("jobs/a", b"two", 0) is None
@@ -61,7 +41,7 @@ def test_a_key_is_made_only_once(with_store: With) -> None:
     with_store(scenario)
 
 
-def test_versions_only_grow_and_an_old_one_changes_nothing(with_store: With) -> None:
+def test_versions_only_grow_and_an_old_one_changes_nothing(with_store: WithStore) -> None:
     async def scenario(store: Store) -> None:
         first = await store.compare_and_set("jobs/a", b"one", 0)
         assert first
@@ -75,7 +55,7 @@ def test_versions_only_grow_and_an_old_one_changes_nothing(with_store: With) -> 
     with_store(scenario)
 
 
-def test_one_of_many_that_set_at_once_succeeds(with_store: With) -> None:
+def test_one_of_many_that_set_at_once_succeeds(with_store: WithStore) -> None:
     async def scenario(store: Store) -> None:
         results = await asyncio.gather(*(store.compare_and_set("jobs/a", b"%d" % i, 0) for i in range(20)))
         assert sum(result is not None for result in results) == 1
@@ -86,7 +66,7 @@ def test_one_of_many_that_set_at_once_succeeds(with_store: With) -> None:
     with_store(scenario)
 
 
-def test_keys_are_listed_by_prefix(with_store: With) -> None:
+def test_keys_are_listed_by_prefix(with_store: WithStore) -> None:
     async def scenario(store: Store) -> None:
         for key in ("jobs/b", "jobs/a", "other/c"):
             await store.compare_and_set(key, b"", 0)
@@ -96,7 +76,143 @@ def test_keys_are_listed_by_prefix(with_store: With) -> None:
     with_store(scenario)
 
 
-def test_a_record_moves_from_generation_to_generation_to_done(with_store: With) -> None:
+def test_keys_are_read_in_their_order_whatever_the_order_of_their_making(with_store: WithStore) -> None:
+    async def scenario(store: Store) -> None:
+        keys = [f"jobs/{i * 7 % 450:03}" for i in range(450)]
+        await asyncio.gather(*(store.compare_and_set(key, key.encode(), 0) for key in keys))
+        content = await store.read("jobs/")
+        assert list(content) == sorted(keys)
+        assert all(held.value == key.encode() for key, held in content.items())
+
+    with_store(scenario)
+
+
+@pytest.mark.parametrize("value", [b"", bytes(range(256)) * 256], ids=["empty", "64 KiB"])
+def test_a_value_is_any_bytes(with_store: WithStore, value: bytes) -> None:
+    async def scenario(store: Store) -> None:
+        version = await store.compare_and_set("jobs/a", value, 0)
+        assert version and await store.get("jobs/a") == Held(value, version)
+
+    with_store(scenario)
+
+
+def test_a_key_is_deleted_at_its_version_only(with_store: WithStore) -> None:
+    async def scenario(store: Store) -> None:
+        first = await store.compare_and_set("jobs/a", b"one", 0)
+        assert first
+        second = await store.compare_and_set("jobs/a", b"two", first)
+        assert second
+        assert not await store.delete("jobs/a", first)
+        assert not await store.delete("jobs/a", 0)
+        assert not await store.delete("jobs/b", 0)
+        assert await store.get("jobs/a") == Held(b"two", second)
+        assert await store.delete("jobs/a", second)
+        assert not await store.delete("jobs/a", second)
+        assert await store.get("jobs/a") is None
+
+    with_store(scenario)
+
+
+def test_a_key_made_again_has_a_greater_version(with_store: WithStore) -> None:
+    async def scenario(store: Store) -> None:
+        first = await store.compare_and_set("jobs/a", b"one", 0)
+        assert first and await store.delete("jobs/a", first)
+        again = await store.compare_and_set("jobs/a", b"one", 0)
+        assert again and again > first
+
+    with_store(scenario)
+
+
+def test_a_change_goes_through_while_its_fence_stands(with_store: WithStore) -> None:
+    async def scenario(store: Store) -> None:
+        leader = await store.compare_and_set("leader", b"a", 0)
+        assert leader
+        version = await store.compare_and_set("jobs/a", b"one", 0, fence=Fence("leader", leader))
+        assert version
+        assert await store.compare_and_set("jobs/a", b"two", 0, fence=Fence("leader", leader)) is None
+        assert not await store.delete("jobs/a", version + 1, fence=Fence("leader", leader))
+        assert await store.delete("jobs/a", version, fence=Fence("leader", leader))
+
+    with_store(scenario)
+
+
+def test_a_change_behind_a_lost_fence_is_refused_and_changes_nothing(with_store: WithStore) -> None:
+    async def scenario(store: Store) -> None:
+        first = await store.compare_and_set("leader", b"a", 0)
+        assert first
+        job = await store.compare_and_set("jobs/a", b"one", 0)
+        assert job
+        assert await store.compare_and_set("leader", b"b", first)
+        for version in (job, 0):  # a lost fence goes before a version that does not fit
+            with pytest.raises(FenceLost, match="'leader' is not at version"):
+                await store.compare_and_set("jobs/a", b"two", version, fence=Fence("leader", first))
+            with pytest.raises(FenceLost):
+                await store.delete("jobs/a", version, fence=Fence("leader", first))
+        assert await store.get("jobs/a") == Held(b"one", job)
+
+    with_store(scenario)
+
+
+def test_a_deleted_fence_is_lost_and_an_absent_one_has_version_0(with_store: WithStore) -> None:
+    async def scenario(store: Store) -> None:
+        assert await store.compare_and_set("jobs/a", b"one", 0, fence=Fence("leader", 0))
+        leader = await store.compare_and_set("leader", b"a", 0)
+        assert leader
+        with pytest.raises(FenceLost):
+            await store.compare_and_set("jobs/b", b"one", 0, fence=Fence("leader", 0))
+        assert await store.delete("leader", leader)
+        with pytest.raises(FenceLost):
+            await store.compare_and_set("jobs/b", b"one", 0, fence=Fence("leader", leader))
+        assert await store.get("jobs/b") is None
+
+    with_store(scenario)
+
+
+def test_two_servers_count_on_without_losing_one(make_store: MakeStore) -> None:
+    async def count(store: Store, times: int) -> None:
+        for _ in range(times):
+            while True:
+                held = await store.get("count")
+                number, version = (int(held.value), held.version) if held else (0, 0)
+                if await store.compare_and_set("count", b"%d" % (number + 1), version):
+                    break
+
+    async def scenario() -> None:
+        one, other = make_store(), make_store()
+        await asyncio.gather(*(count(store, 15) for store in (one, other, one, other)))
+        held = await one.get("count")
+        assert held is not None and held.value == b"60"
+        assert await other.get("count") == held
+        await one.close()
+        await other.close()
+
+    asyncio.run(scenario())
+
+
+def test_of_two_leaders_only_the_one_that_stands_writes(make_store: MakeStore) -> None:
+    async def scenario() -> None:
+        old, new = make_store(), make_store()
+        first = await old.compare_and_set("leader", b"old", 0)
+        assert first
+        version = await old.compare_and_set("jobs/a", b"1", 0, fence=Fence("leader", first))
+        assert version
+        second = await new.compare_and_set("leader", b"new", first)
+        assert second
+        results = await asyncio.gather(
+            old.compare_and_set("jobs/a", b"2 of old", version, fence=Fence("leader", first)),
+            new.compare_and_set("jobs/a", b"2 of new", version, fence=Fence("leader", second)),
+            return_exceptions=True,
+        )
+        assert isinstance(results[0], FenceLost) and isinstance(results[1], int)
+        held = await old.get("jobs/a")
+        assert held is not None and held.value == b"2 of new"
+        await old.close()
+        await new.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_record_moves_from_generation_to_generation_to_done(with_store: WithStore) -> None:
     async def scenario(store: Store) -> None:
         records = JobRecords(store, "digits")
         assert await records.load() == JobRecord()
@@ -111,7 +227,7 @@ def test_a_record_moves_from_generation_to_generation_to_done(with_store: With) 
     with_store(scenario)
 
 
-def test_a_record_moves_only_from_the_generation_that_was_last_seen(with_store: With) -> None:
+def test_a_record_moves_only_from_the_generation_that_was_last_seen(with_store: WithStore) -> None:
     async def scenario(store: Store) -> None:
         records = JobRecords(store, "digits")
         await records.move_to_generation(2, ["a"], previous=0)
@@ -125,7 +241,7 @@ def test_a_record_moves_only_from_the_generation_that_was_last_seen(with_store: 
     with_store(scenario)
 
 
-def test_of_two_servers_that_move_a_record_at_once_one_is_refused(with_store: With) -> None:
+def test_of_two_servers_that_move_a_record_at_once_one_is_refused(with_store: WithStore) -> None:
     async def scenario(store: Store) -> None:
         results = await asyncio.gather(
             *(JobRecords(store, "digits").move_to_generation(1, [worker], previous=0) for worker in "abc"),

@@ -25,17 +25,31 @@ LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
 
 
+def _as_from_a_terminal() -> None:
+    """Die with pytest, however that ends; and heed what a shell makes its background commands ignore."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Command:
     """A running command with its output, read as it comes."""
 
-    def __init__(self, module: str, arguments: Iterable[str], environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        module: str,
+        arguments: Iterable[str],
+        environment: dict[str, str] | None = None,
+        inside: Iterable[str] = (),
+    ) -> None:
+        """`inside` is a command that runs another one, such as `ip netns exec NAME`."""
         self.process = subprocess.Popen(
-            [sys.executable, "-u", "-m", module, *arguments],
+            [*inside, sys.executable, "-u", "-m", module, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(environment or {})},
             start_new_session=True,
-            preexec_fn=lambda: LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),  # a killed pytest leaves nobody behind
+            preexec_fn=_as_from_a_terminal,
         )
         self._lines: list[str] = []
         self._reader = threading.Thread(target=self._read, name="command-output", daemon=True)
@@ -101,7 +115,12 @@ class Lab(JournalFolder):
     # --- starting ---
 
     def launch(
-        self, *flags: str, script: str = "train.py", environment: dict[str, str] | None = None, **options: Any
+        self,
+        *flags: str,
+        script: str = "train.py",
+        environment: dict[str, str] | None = None,
+        inside: Iterable[str] = (),
+        **options: Any,
     ) -> Command:
         """Start an agent; keyword options become the script's flags (True: a bare flag)."""
         arguments = [str(SCRIPTS / script), "--journal", str(self.folder)]
@@ -109,11 +128,12 @@ class Lab(JournalFolder):
             arguments.append("--" + name.replace("_", "-"))
             if value is not True:
                 arguments.append(str(value))
-        return self._start(Command("elastic_launch.launcher.main", [*flags, *arguments], environment))
+        return self._start(Command("elastic_launch.launcher.main", [*flags, *arguments], environment, inside))
 
-    def serve(self, *flags: str) -> Command:
+    def serve(self, *flags: str, host: str = "127.0.0.1", inside: Iterable[str] = ()) -> Command:
         """Start a server of its own."""
-        return self._start(Command("elastic_launch.rendezvous.main", ["--host", "127.0.0.1", "--port", "0", *flags]))
+        arguments = ["--host", host, "--port", "0", *flags]
+        return self._start(Command("elastic_launch.rendezvous.main", arguments, inside=inside))
 
     def _start(self, command: Command) -> Command:
         self.commands.append(command)
