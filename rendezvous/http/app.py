@@ -26,6 +26,7 @@ from .face import Face
 from .job_routes import job_routes
 from .metrics import Metrics
 from .probes import OPEN, probe_routes
+from .refusal import BodySize
 
 logger = logging.getLogger(__name__)
 
@@ -88,13 +89,14 @@ def create_app(
         description=_DESCRIPTION,
         version="1",
         lifespan=lifespan,
-        max_body_size=face.limits.body,
         redoc_url=None,
     )
     app.state.jobs = jobs
+    app.state.streams = streams
     app.state.leadership = leadership
     if leadership is not None:
         app.add_middleware(LeaderOnly, leadership=leadership, leads=lambda: jobs.decides)
+    app.add_middleware(BodySize, limit=face.limits.body)
     app.add_middleware(
         Authorization, tokens=face.tokens, open_paths={*OPEN, "/metrics"} if face.open_metrics else {*OPEN}
     )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Set
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..bearer import TokenFile
+from .refusal import refuse
 
-_DETAIL = {"detail": "this server wants a token: send it as `Authorization: Bearer TOKEN`"}
-_WRONG = {"detail": "the token is not this server's"}
+_MISSING = "this server wants a token: send it as `Authorization: Bearer TOKEN`"
+_WRONG = "the token is not this server's"
 
 
 class Authorization:
@@ -29,11 +29,10 @@ class Authorization:
         shown = _shown(scope)
         if shown is not None and self._tokens.accepts(shown):
             await self._app(scope, receive, send)
-        elif scope["type"] == "http":
-            await _refuse("http.response", _DETAIL if shown is None else _WRONG, send)
         else:
-            await receive()  # the handshake
-            await _refuse("websocket.http.response", _DETAIL if shown is None else _WRONG, send)
+            if scope["type"] == "websocket":
+                await receive()  # the handshake
+            await refuse(scope, send, 401, _MISSING if shown is None else _WRONG, www_authenticate="Bearer")
 
 
 def _shown(scope: Scope) -> bytes | None:
@@ -42,14 +41,3 @@ def _shown(scope: Scope) -> bytes | None:
         return None
     scheme, _, token = values[0].partition(b" ")
     return token.strip() if scheme.lower() == b"bearer" else None
-
-
-async def _refuse(kind: str, problem: dict[str, str], send: Send) -> None:
-    body = json.dumps(problem).encode()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"www-authenticate", b"Bearer"),
-    ]
-    await send({"type": f"{kind}.start", "status": 401, "headers": headers})
-    await send({"type": f"{kind}.body", "body": body})

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, HTTPException, Query, Response, Security
+from fastapi import APIRouter, Header, HTTPException, Query, Request, Response, Security
 from fastapi.responses import StreamingResponse
 from fastapi.security import HTTPBearer
 
@@ -73,14 +73,14 @@ def job_routes(jobs: Jobs, streams: Streams) -> APIRouter:
     )
     async def show_events(
         job: JobName,
+        request: Request,
         follow: bool = Query(False, description="Go on with what happens, as server-sent events."),
         after: _EventId = "",
         last_event_id: _LastEventId = "",
-        accept: str = Header("", include_in_schema=False),
     ) -> Any:
         """What has happened in the job, and why. With `Accept: text/event-stream` as with `follow`."""
         history = known(job).history
-        if follow or _STREAM in accept:
+        if follow or _STREAM in request.headers.get("accept", ""):
             headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
             following = streams.follow(history, last_event_id or after)
             return StreamingResponse(following, media_type=_STREAM, headers=headers)

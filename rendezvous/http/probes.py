@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from fastapi import APIRouter, Header, HTTPException, Response, Security
+from fastapi import APIRouter, HTTPException, Request, Response, Security
 from fastapi.security import HTTPBearer
 
 from ...errors import RendezvousError
@@ -73,8 +73,8 @@ def probe_routes(store: Store, jobs: Jobs, metrics: Metrics) -> APIRouter:
         },
         dependencies=[Security(HTTPBearer(auto_error=False))],
     )
-    async def show_metrics(accept: str = Header("", include_in_schema=False)) -> Response:
-        text, content_type = metrics.exposition(accept)
+    async def show_metrics(request: Request) -> Response:
+        text, content_type = metrics.exposition(request.headers.get("accept", ""))
         return Response(text, headers={"content-type": content_type})
 
     return router
