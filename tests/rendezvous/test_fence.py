@@ -125,6 +125,7 @@ async def decided_by_the_deposed(etcd: Etcd, dial: Dial, when: str, mode: str) -
                 async with dial(new.url) as moved:
                     claim = WorkerClaim("y", 0, "member", formed=2, lineage=held if held == 2 else 0)
                     await greet(moved, "y", claim, announced=2)
+                    await y.connection.close()
                     old.go_on()
                     released = await says_more(x)
                     return released, (await records.load()).formed != held
