@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -55,6 +56,12 @@ class Etcd:
 
     def wait_until_ready(self) -> None:
         assert self.process.wait_until_ready() == self.endpoint
+
+    def mend(self) -> None:
+        """Runs and answers, whatever a test has done to it."""
+        self.process.signal(signal.SIGCONT)
+        if not self.process.is_alive():
+            self.start()
 
     @property
     def address(self) -> EtcdAddress:
