@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -132,7 +131,7 @@ def test_nothing_confirmed_is_lost_when_etcd_is_killed_and_restarted(etcd: Etcd)
             seeing = asyncio.ensure_future(see())
             for _ in range(3):
                 await counter.until_confirmed(20)
-                etcd.process.kill()
+                etcd.kill()
                 await asyncio.sleep(0.1)
                 await restarted(etcd)
                 assert await seconds_of(counter.until_confirmed(1)) < SLACK, "back in well under a second"
@@ -160,7 +159,7 @@ def test_a_dead_etcd_is_unavailable_within_the_limit(etcd: Etcd) -> None:
         await store.compare_and_set("a", b"one", 0)
         async with watching(store, "") as watch:
             await shown(watch)
-            etcd.process.kill()
+            etcd.kill()
             calls: list[Coroutine[Any, Any, Any]] = [
                 store.get("a"),
                 store.read(""),
@@ -190,7 +189,7 @@ def test_a_stopped_etcd_is_unavailable_within_the_limit_and_then_goes_on(etcd: E
         assert version
         async with watching(store, "") as watch:
             await shown(watch)
-            etcd.process.signal(signal.SIGSTOP)
+            etcd.pause()
             try:
                 results = await asyncio.gather(
                     seconds_until_unavailable(store.get("a")),
@@ -202,7 +201,7 @@ def test_a_stopped_etcd_is_unavailable_within_the_limit_and_then_goes_on(etcd: E
                 )
                 unknown = await seconds_until_unavailable(store.compare_and_set("a", b"two", version))
             finally:
-                etcd.process.signal(signal.SIGCONT)
+                etcd.mend()
             assert all(seconds < SLOW for seconds in results[:5])
             assert results[5] < SLOW + 3, "one silence longer than the call that then fails"
             assert unknown < ATTEMPT_SECONDS + SLACK, "sent, so not made again"
@@ -224,10 +223,10 @@ def test_a_watch_gets_over_a_pause_that_is_shorter_than_the_limit(etcd: Etcd) ->
         store, other = EtcdStore(address), EtcdStore(address)
         async with watching(store, "") as watch:
             await shown(watch)
-            etcd.process.signal(signal.SIGSTOP)
+            etcd.pause()
             waiting = asyncio.ensure_future(shown(watch))
             await asyncio.sleep(3.5)
-            etcd.process.signal(signal.SIGCONT)
+            etcd.mend()
             await other.compare_and_set("a", b"one", 0)
             assert await waiting == {"a": b"one"}
         await store.close()
@@ -277,25 +276,26 @@ def test_a_silent_network_is_left_for_the_next_endpoint(etcd: Etcd) -> None:
 
 
 def test_a_network_that_comes_back_is_used_again(etcd: Etcd) -> None:
-    async def scenario() -> None:
+    async def lose_and_regain(end: Callable[[Cable], None]) -> None:
         async with Cable.laid(etcd.endpoint) as cable:
             store = EtcdStore(address_of(cable.endpoint))
             await store.compare_and_set("a", b"one", 0)
             cable.block()
             assert await seconds_until_unavailable(store.get("a")) < SLOW
-            cable.restore()
-            assert await seconds_of(store.get("a")) < SLACK
-            cable.block()
-            assert await seconds_until_unavailable(store.get("a")) < SLOW
-            cable.cut()
+            end(cable)
             assert await seconds_of(store.get("a")) < SLACK
             await store.close()
+
+    async def scenario() -> None:
+        await asyncio.gather(lose_and_regain(Cable.restore), lose_and_regain(Cable.cut))
 
     run(scenario())
 
 
-@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_the_loss_of_one_of_three_members_costs_a_call_about_a_second(cluster: list[Etcd], fault: int) -> None:
+@pytest.mark.parametrize("fault", [Etcd.kill, Etcd.pause])
+def test_the_loss_of_one_of_three_members_costs_a_call_about_a_second(
+    cluster: list[Etcd], fault: Callable[[Etcd], None]
+) -> None:
     async def scenario() -> None:
         follower = await one_that_follows(cluster)
         first = [follower, *(member for member in cluster if member is not follower)]
@@ -304,7 +304,7 @@ def test_the_loss_of_one_of_three_members_costs_a_call_about_a_second(cluster: l
         await store.compare_and_set("a", b"one", 0)
         async with watching(store, "") as watch:
             await shown(watch)
-            follower.process.signal(fault)
+            fault(follower)
             try:
                 assert await seconds_of(store.get("a")) < ATTEMPT_SECONDS + 0.5
                 for number in range(20):
@@ -324,8 +324,8 @@ def test_the_loss_of_one_of_three_members_costs_a_call_about_a_second(cluster: l
     run(scenario())
 
 
-@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_counting_goes_on_when_the_leader_is_lost(cluster: list[Etcd], fault: int) -> None:
+@pytest.mark.parametrize("fault", [Etcd.kill, Etcd.pause])
+def test_counting_goes_on_when_the_leader_is_lost(cluster: list[Etcd], fault: Callable[[Etcd], None]) -> None:
     async def scenario() -> None:
         leader = await the_leader(cluster)
         store = EtcdStore(address_of(*(member.endpoint for member in cluster)))
@@ -334,7 +334,7 @@ def test_counting_goes_on_when_the_leader_is_lost(cluster: list[Etcd], fault: in
         async with watching(store, "") as watch:
             await shown(watch)
             await counter.until_confirmed(10)
-            leader.process.signal(fault)
+            fault(leader)
             try:
                 assert await seconds_of(counter.until_confirmed(10)) < SLOW + 2, "one lost change and an election"
                 counter.stop()
@@ -414,7 +414,7 @@ def test_a_closed_store_ends_what_is_in_progress(etcd: Etcd) -> None:
         store = EtcdStore(address_of(etcd.endpoint))
         async with watching(store, "") as watch:
             await shown(watch)
-            etcd.process.signal(signal.SIGSTOP)
+            etcd.pause()
             try:
                 calls: list[Coroutine[Any, Any, Any]] = [
                     store.get("a"),
@@ -427,7 +427,7 @@ def test_a_closed_store_ends_what_is_in_progress(etcd: Etcd) -> None:
                 await store.close()
                 assert max(await asyncio.gather(*waiting)) < 0.2 + SLACK / 2
             finally:
-                etcd.process.signal(signal.SIGCONT)
+                etcd.mend()
         with pytest.raises(StoreUnavailable, match="closed"):
             await store.get("a")
 
@@ -438,13 +438,13 @@ def test_a_cancelled_call_is_cancelled(etcd: Etcd) -> None:
     async def scenario() -> None:
         store = EtcdStore(address_of(etcd.endpoint))
         await store.get("a")
-        etcd.process.signal(signal.SIGSTOP)
+        etcd.pause()
         try:
             for call in (store.get("a"), store.renew(1), EtcdStore(address_of(etcd.endpoint)).get("a")):
                 with pytest.raises(asyncio.TimeoutError):
                     await asyncio.wait_for(call, 0.2)
         finally:
-            etcd.process.signal(signal.SIGCONT)
+            etcd.mend()
         await store.close()
 
     run(scenario())
