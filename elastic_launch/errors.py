@@ -15,6 +15,10 @@ class RendezvousError(ElasticError):
     """The rendezvous server could not be reached, or refused."""
 
 
+class AuthorizationError(RendezvousError):
+    """The rendezvous server does not know this token, or wants one."""
+
+
 class RingError(ElasticError):
     """The ring broke: a peer is gone, or the generation was ended. Handled inside a step; never a user's fault."""
 

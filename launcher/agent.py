@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from ..errors import ElasticError, RendezvousError
+from ..errors import AuthorizationError, ElasticError, RendezvousError
 from ..rendezvous.client import Client
 from ..rendezvous.meeting import MeetingServer
 from ..rendezvous.messages import Hello, JobSpec, Stop, ToAgent, ToServer, Welcome
@@ -86,8 +86,17 @@ class Agent:
             self._server = await JobServer.start(address, options)
             self._invite(self._server.url)
             urls = (self._server.url,)
+        tokens = options.access.tokens()
         self._client = Client(
-            urls, options.job, self._hello, self._heard, options.rendezvous_timeout, self._extend_lease
+            urls,
+            options.job,
+            self._hello,
+            self._heard,
+            options.rendezvous_timeout,
+            self._extend_lease,
+            beat=relay.beat,
+            token=None if tokens is None else tokens.token,
+            ssl=options.access.tls(urls),
         )
         watching = asyncio.ensure_future(self._watch(self._client))
         try:
@@ -103,6 +112,8 @@ class Agent:
             raise
         except PortError as error:
             self._end(Ending(exits.USAGE, str(error)))
+        except AuthorizationError as error:
+            self._end(Ending(exits.REFUSED, str(error)))
         except RendezvousError as error:
             self._end(Ending(exits.UNREACHABLE, str(error)))
         except (ElasticError, OSError) as error:
@@ -147,7 +158,7 @@ class Agent:
         options = self._options
         self._reporter.say(
             f"serving job {options.job!r} for {options.min} to {options.max} workers at {url}; further agents join with"
-            f" --rendezvous {url} --job {options.job}"
+            f" --rendezvous {url} --job {options.job}{' --token-file FILE' if options.access.token_file else ''}"
         )
 
     def _hello(self) -> Hello:

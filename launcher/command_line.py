@@ -80,7 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     meeting = parser.add_argument_group("where the agents meet")
     meeting.add_argument(
-        "--rendezvous", metavar="URL", help="http://HOST:PORT of the job's server; several with commas between them"
+        "--rendezvous", metavar="URL", help="http[s]://HOST:PORT of the job's server; several with commas between them"
     )
     meeting.add_argument("--standalone", action="store_const", const="1", help="serve the job alone, also in a pod")
     meeting.add_argument("--port", metavar="PORT", help="port of the server in this agent (default 0: any free one)")
@@ -89,6 +89,12 @@ def build_parser() -> argparse.ArgumentParser:
     )
     meeting.add_argument("--advertise-address", metavar="A", help="this host's address, for everything that listens")
     meeting.add_argument("--network-interface", metavar="I", help="take the address of this interface, such as eth0")
+    meeting.add_argument(
+        "--token-file", metavar="F", help="file with the server's token, read again when it changes (default: none)"
+    )
+    meeting.add_argument("--tls-ca", metavar="F", help="certificates to trust for https (default: the system's)")
+    meeting.add_argument("--tls-cert", metavar="F", help="this agent's certificate, for a server that wants one")
+    meeting.add_argument("--tls-key", metavar="F", help="its private key (default: in the file of --tls-cert)")
     output = parser.add_argument_group("output")
     output.add_argument(
         "--log-dir", metavar="DIR", help="also write each worker's output to DIR/JOB/HOST/worker-SLOT-ID/"

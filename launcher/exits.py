@@ -29,7 +29,7 @@ exit codes:
   {BUG}   this agent failed
   {TOO_FEW}   fewer than --min workers for --min-timeout
   {STATE_LOST}   every holder of the training state is gone, and there is no checkpoint
-  {REFUSED}   the server refused this agent: its flags contradict the job
+  {REFUSED}   the server refused this agent: its flags contradict the job, or its token is not the server's
   {INTERRUPTED}  stopped by SIGINT
   else the exit code of the worker that failed the job; 128 + n for signal n"""
 

@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from ..errors import UsageError
 from ..rendezvous import worker_environment
 from ..rendezvous.names import check_job_name
+from .access import Access
 from .address import AddressError, address_of_interface, checked_address
 from .command_line import build_parser
 from .devices import count_cpus, count_gpus
@@ -51,6 +52,7 @@ class Options:
     address: str | None = None
     host: str = "localhost"
     log_dir: Path | None = None
+    access: Access = field(default_factory=Access)
 
     @property
     def serves(self) -> bool:
@@ -91,6 +93,7 @@ class _Asked:
             address=self._address(serves=not urls),
             host=self._environ.get(worker_environment.HOST) or socket.gethostname(),
             log_dir=self._log_dir(),
+            access=self._access(urls),
         )
 
     def _fail(self, message: str) -> NoReturn:
@@ -242,6 +245,16 @@ class _Asked:
         if not os.access(folder, os.W_OK | os.X_OK):
             self._fail(f"{where} is {given[0]!r}, which cannot be written to")
         return folder.absolute()
+
+    def _access(self, urls: Sequence[str]) -> Access:
+        given = {name: self._text(name) for name in ("token_file", "tls_ca", "tls_cert", "tls_key")}
+        access = Access(**{name: Path(text[0]).absolute() for name, text in given.items() if text is not None})
+        tls_flags = [text[1] for name, text in given.items() if text and name != "token_file" and text[1][:2] == "--"]
+        try:
+            access.check(urls, tls_flags)
+        except UsageError as error:
+            self._fail(str(error))
+        return access
 
     def _command(self) -> tuple[str, ...]:
         script: str = self._flags.script

@@ -11,6 +11,7 @@ import msgspec
 
 from ..rendezvous.messages import (
     Announce,
+    Beat,
     Done,
     Drain,
     Dying,
@@ -89,6 +90,10 @@ class Relay:
 
     def hello(self, agent: str, host: str, spec: JobSpec | None) -> Hello:
         return Hello(agent, host, self._meeting.address, spec, self.slots.claims(), self._announced)
+
+    def beat(self) -> Beat:
+        """A heartbeat, with what this agent's workers have come to."""
+        return Beat(self.slots.progress())
 
     def start_all(self) -> None:
         for local_rank in range(self._slot_count):

@@ -27,10 +27,12 @@ class JobServer:
     async def start(cls, address: str, options: Options) -> JobServer:
         """PortError if it cannot listen there."""
         # FastAPI is imported by the agents that serve only.
+        from ..rendezvous.http.face import Face
         from ..rendezvous.server import Server
 
         try:
-            return cls(await Server.start(address, options.port), options.job)
+            face = Face(tokens=options.access.tokens())
+            return cls(await Server.start(address, options.port, face=face), options.job)
         except RendezvousError as error:
             raise PortError(f"--port {options.port}: {error}") from error
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import signal
 import uuid
 from collections.abc import Callable, Iterator
 
 from ..rendezvous.messages import FromWorker, WorkerClaim
+from ..rendezvous.progress import Progress
 from .worker_process import Surroundings, WorkerProcess
 from .worker_record import WorkerRecord
 
@@ -74,6 +76,11 @@ class Slots:
     def claims(self) -> list[WorkerClaim]:
         return [worker.record.claim() for worker in self]
 
+    def progress(self) -> list[tuple[str, int, float]]:
+        """Of each worker that has taken up a step: its nonce, the step's number, and the samples that the job has applied."""
+        pages = [(worker.record.worker, worker.progress()) for worker in self]
+        return [(nonce, page.step, page.samples) for nonce, page in pages if _is_sound(page)]
+
     async def wait_until_empty(self, limit: float) -> bool:
         """False if there still are live workers after `limit` seconds."""
         with contextlib.suppress(asyncio.TimeoutError):
@@ -100,3 +107,8 @@ class Slots:
         self._dead.append(worker)
         self._changed.set()
         self._on_end(worker, code)
+
+
+def _is_sound(page: Progress) -> bool:
+    """A page is memory of the worker's, whose script may write anywhere."""
+    return 0 < page.step < 1 << 53 and 0 <= page.samples < math.inf

@@ -17,7 +17,7 @@ from pathlib import Path
 from ..rendezvous import worker_environment
 from ..rendezvous.death_watch import exit_status
 from ..rendezvous.messages import FromWorker, ToWorker
-from ..rendezvous.progress import ProgressPage
+from ..rendezvous.progress import Progress, ProgressPage
 from .control import ControlLine
 from .guard import kill_group
 from .guarding import Guard
@@ -134,9 +134,12 @@ class WorkerProcess:
         self.stopped = True
         self.send_signal(number)
 
+    def progress(self) -> Progress:
+        return self._page.read()
+
     def step(self) -> int:
         """The number of the step that it is, or was, in."""
-        return self._page.read().step
+        return self.progress().step
 
     def extend_lease(self, until: float) -> None:
         self._page.write_lease(until)

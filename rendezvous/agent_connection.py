@@ -8,13 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from ..errors import UsageError
+from .http.limits import Limits, TokenBucket, within
 from .job import Job
 from .jobs import Jobs
+from .logs import about
 from .messages import Hello, JobSpec, Refused, ToAgent, ToServer, decode_to_server, encode
 from .names import check_job_name
 
@@ -26,13 +29,19 @@ _FAREWELL = 1.0  # seconds in which a last word still goes out
 _POLICY, _GOING_AWAY, _TRY_AGAIN = 1008, 1001, 1013  # WebSocket close codes
 
 
+class TooMuch(Exception):
+    """The agent goes over a limit; the connection ends, and it may come again."""
+
+
 class AgentConnection:
     """`serve` is the connection's life."""
 
-    def __init__(self, websocket: WebSocket, jobs: Jobs, job_name: str) -> None:
+    def __init__(self, websocket: WebSocket, jobs: Jobs, job_name: str, limits: Limits = Limits()) -> None:
         self._websocket = websocket
         self._jobs = jobs
         self._job_name = job_name
+        self._limits = limits
+        self._allowance = TokenBucket(limits.rate, limits.burst, time.monotonic())
         self._outgoing: asyncio.Queue[ToAgent] = asyncio.Queue(OUTGOING)
         self._ended = asyncio.Event()
         self._close_code = _GOING_AWAY
@@ -80,6 +89,11 @@ class AgentConnection:
                 await self._take(await self._next_message())
         except (UsageError, msgspec.MsgspecError) as error:
             self._refuse(str(error))
+        except RecursionError:
+            self._refuse("a message is nested too deeply")
+        except TooMuch as error:
+            logger.warning("agent %s of job %s is sent away: %s", self._agent or "?", self._job_name[:80], error)
+            self._end(_POLICY, str(error))
         except asyncio.TimeoutError:
             self._refuse(f"no Hello within {HELLO_WITHIN:.0f} s")
         except WebSocketDisconnect:
@@ -91,11 +105,13 @@ class AgentConnection:
         received = await self._websocket.receive()
         if received["type"] == "websocket.disconnect":
             raise WebSocketDisconnect
+        if not self._allowance.take(time.monotonic()):
+            raise TooMuch(f"more than {self._limits.rate:g} messages a second (after {self._limits.burst} at once)")
         text = received.get("text")
         if text is None:
             raise UsageError("messages are JSON text, not bytes")
         message: ToServer = decode_to_server(text)
-        return message
+        return within(message, self._limits)
 
     async def _greet(self, hello: ToServer) -> None:
         if not isinstance(hello, Hello):
@@ -107,7 +123,11 @@ class AgentConnection:
         if job is None:
             if hello.spec is None:
                 raise UsageError(f"job {self._job_name!r} is not known here and its Hello does not say what it is")
+            if len(self._jobs.names()) >= self._limits.jobs:
+                raise UsageError(f"this server has {self._limits.jobs} jobs, which is its limit")
             job = self._jobs.get_or_create(self._job_name, checked(hello.spec))
+        if job.is_full(hello.agent, self._limits.agents):
+            raise UsageError(f"job {self._job_name!r} has {self._limits.agents} agents, which is this server's limit")
         self._agent, self._job = hello.agent, job
         await job.said(self._agent, self, hello)
 
@@ -118,7 +138,9 @@ class AgentConnection:
         await self._job.said(self._agent, self, message)
 
     def _refuse(self, reason: str) -> None:
-        logger.warning("agent %s of job %s is refused: %s", self._agent or "?", self._job_name[:80], reason)
+        text = "agent %s of job %s is refused: %s"
+        name = self._job_name[:80]
+        logger.warning(text, self._agent or "?", name, reason, extra=about(name, agent=self._agent))
         self.tell(Refused(reason))
         self._end(_POLICY, reason)
 

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import random
 import socket
+import ssl as tls
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
-from ..errors import RendezvousError, UsageError
+from ..errors import AuthorizationError, RendezvousError, UsageError
 from .messages import Beat, Done, Failed, Hello, Refused, ToAgent, ToServer, Welcome, decode_to_agent, encode
 from .names import check_job_name
 from .replicas import STATE, ReplicaFinder
@@ -34,6 +35,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two attempts, before
 _ELECTION_PAUSE = 0.4  # seconds, before jitter, at most while replicas answer that none of them leads
 _ATTEMPT = 10.0  # seconds for one attempt, up to the server's first word
 _FAREWELL = 1.0  # seconds in which `close` still sends what waits
+_AT_THE_DOOR = 5.0  # seconds for which an agent that is not let in tries on: its token may be on its way
+_IN_THE_JOB = 300.0  # seconds, once it was let in: then a new token may reach the two ends at different times
 _MAX_MESSAGE = 4 * 1024 * 1024  # bytes
 _BEATS = 3  # in a lease
 
@@ -45,7 +48,8 @@ class Client:
     each one. `hello` is asked for the agent's `Hello` at each new connection. `on_message` gets every message of the
     server, in order; it must not block. `connect_timeout` (seconds) bounds the time until a server is first reached, not
     later interruptions. `on_lease` is told until when (`time.monotonic()`) this host may count itself in: a server that
-    leads has heard it, or a replica says that nobody decides.
+    leads has heard it, or a replica says that nobody decides. `beat` is asked for each heartbeat, `token` for the token at
+    each new connection. `ssl` is for https URLs; None trusts what the system trusts.
     """
 
     def __init__(
@@ -56,6 +60,10 @@ class Client:
         on_message: Callable[[ToAgent], None],
         connect_timeout: float = 60.0,
         on_lease: Callable[[float], None] = lambda until: None,
+        *,
+        beat: Callable[[], Beat] = Beat,
+        token: Callable[[], str] | None = None,
+        ssl: tls.SSLContext | None = None,
     ) -> None:
         """UsageError if a URL or the job's name cannot be one."""
         if not urls:
@@ -65,6 +73,10 @@ class Client:
         self._hello = hello
         self._on_message = on_message
         self._connect_timeout = connect_timeout
+        self._beat_now = beat
+        self._token = token
+        self._ssl = ssl
+        self._shut_out_since: float | None = None
         self._on_lease = on_lease
         self._lease = 3.0
         self._term = 0
@@ -95,7 +107,8 @@ class Client:
     async def run(self) -> None:
         """Returns after `close`, or when the connection ends after the server's `Done`, `Failed` or `Refused`.
 
-        RendezvousError if no server could be reached at all within `connect_timeout`.
+        RendezvousError if no server could be reached at all within `connect_timeout`; AuthorizationError if one was, but
+        does not take the token.
         """
         running = asyncio.ensure_future(self._keep_connected())
         closing = asyncio.ensure_future(self._closing.wait())
@@ -142,10 +155,14 @@ class Client:
     async def _connect_once(self, time_left: float) -> _Outcome:
         limit = max(0.01, min(_ATTEMPT, time_left))
         began = time.monotonic()
+        headers = {} if self._token is None else {"Authorization": f"Bearer {self._token()}"}
         try:
             address = await self._finder.next_address()
+            secure = (self._ssl or tls.create_default_context()) if address.url.startswith("wss:") else None
             connection = await _Connect(
                 address.url,
+                ssl=secure,
+                additional_headers=headers,
                 compression=None,
                 open_timeout=limit,
                 ping_interval=None,
@@ -178,11 +195,24 @@ class Client:
             self._note(f"another server leads: {headers['location']}")
             return _Outcome.ELSEWHERE
         self._note(str(error))
+        if error.response.status_code in (401, 403):
+            self._shut_out(error.response.status_code)
         if error.response.status_code == 503 and headers.get(STATE) in ("frozen", "electing"):
             self._note(f"decisions are frozen ({headers[STATE]})")
             self._on_lease(began + self._lease)
             return _Outcome.FROZEN
         return _Outcome.FAILED
+
+    def _shut_out(self, status: int) -> None:
+        now = time.monotonic()
+        since = self._shut_out_since = self._shut_out_since or now
+        limit = _IN_THE_JOB if self._was_welcome else _AT_THE_DOOR
+        if now - since >= limit:
+            what = "does not take this agent's token" if self._token is not None else "wants a token"
+            raise AuthorizationError(
+                f"the rendezvous server at {self._shown} {what} (HTTP {status}, for {limit:g} s): give the file with"
+                " the server's token (--token-file)"
+            )
 
     def _note(self, error: str) -> None:
         self._last_error = error
@@ -226,6 +256,7 @@ class Client:
                 self.connected = True
                 self._was_welcome = True
                 self.disconnected_since = None
+                self._shut_out_since = None
             self._deliver(message)
             if isinstance(message, Welcome):
                 return message.lease
@@ -269,7 +300,7 @@ class Client:
             await asyncio.sleep(period)
             silent = silent + 1 if self.last_heard == heard else 0
             beaten = time.monotonic()
-            await connection.send(encode(Beat()), text=True)
+            await connection.send(encode(self._beat_now()), text=True)
             pong = asyncio.ensure_future(await connection.ping())
             pong.add_done_callback(partial(self._heard, beaten))
         raise OSError(f"the server has been silent for {silent * period:.1f} s")

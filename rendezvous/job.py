@@ -9,20 +9,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from ..errors import RendezvousError
 from .clock import AwakeClock
 from .effects import Confirm, Effect, Event, Finish, Persist, PersistDone, Tell
 from .facts import Facts
+from .history import History
 from .leadership import Mandate
+from .logs import about
 from .members import FormedGeneration, Timing
 from .membership import Membership
 from .messages import Hello, JobSpec, ToAgent, ToServer
 from .records import JobRecord, JobRecords, RecordConflict
 from .store import FenceLost, StoreUnavailable
+from .tally import Tally
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +39,10 @@ _COMMAND = 10.0  # seconds for a command of a person or a controller to be taken
 T = TypeVar("T")
 Act = Callable[[Membership, float], list[Effect]]
 NewMembership = Callable[..., Membership]
+
+
+class JobOver(RendezvousError):
+    """The job has ended, or is ending, and takes no more commands."""
 
 
 class Connection(Protocol):
@@ -61,7 +68,8 @@ class Job:
         new_membership: NewMembership,
     ) -> None:
         self.name = name
-        self.history: deque[dict[str, Any]] = deque(maxlen=HISTORY)
+        self.history = History(HISTORY)
+        self.tally = Tally()
         self.ended_at: float | None = None
         self._spec = spec
         self._timing = timing
@@ -85,6 +93,7 @@ class Job:
     def abandon(self, reason: str) -> None:
         """After `run` has ended: nothing waits for it any more, and its agents are sent away; they may come again."""
         self._is_abandoned = True
+        self.history.close()
         while not self._inbox.empty():
             self._inbox.get_nowait()
         for connection in self._attached:
@@ -111,11 +120,19 @@ class Job:
         if not self._is_abandoned:
             await self._inbox.put(partial(self._closed, agent, connection))
 
-    async def drain(self, worker: str) -> None:
-        """Returns when the machine has taken it up, durably. KeyError for a worker that it does not know; TimeoutError."""
-        taken = asyncio.get_running_loop().create_future()
-        await self._inbox.put(partial(self._drain, worker, taken))
-        await asyncio.wait_for(taken, _COMMAND)
+    def is_full(self, agent: str, limit: int) -> bool:
+        """Whether `agent` would be one too many; one that is connected already may come again."""
+        return len(self._attached) >= limit and agent not in self._connections
+
+    async def command(self, act: Act) -> None:
+        """Returns when the machine has taken it up, durably. Raises what `act` raises, or TimeoutError."""
+        taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def hand_in() -> None:
+            await self._inbox.put(partial(self._command, act, taken))
+            await taken
+
+        await asyncio.wait_for(hand_in(), _COMMAND)
         await self.kept()
 
     async def kept(self) -> None:
@@ -131,6 +148,8 @@ class Job:
         """Ends only when it is cancelled, or with the store's record unreadable."""
         try:
             membership = self._membership = await self._load()
+            if membership.over and self.ended_at is None:
+                self.ended_at = self._clock.now()
             while True:
                 self._handle(membership, await self._inbox.get())
                 await self._look_at_the_clock(membership)
@@ -219,15 +238,15 @@ class Job:
         del self._connections[agent]
         return membership.closed(agent, now)
 
-    def _drain(self, worker: str, taken: asyncio.Future[None], membership: Membership, now: float) -> list[Effect]:
-        try:
-            effects = membership.drain(worker, now)
-        except KeyError as error:
-            if not taken.done():
-                taken.set_exception(error)
+    def _command(self, act: Act, taken: asyncio.Future[None], membership: Membership, now: float) -> list[Effect]:
+        if taken.done():
             return []
-        if not taken.done():
-            taken.set_result(None)
+        try:
+            effects = act(membership, now)
+        except Exception as error:
+            taken.set_exception(error)
+            return []
+        taken.set_result(None)
         return effects
 
     def _carry_out(self, effect: Effect) -> None:
@@ -236,8 +255,9 @@ class Job:
             if connection is not None:
                 connection.tell(effect.message)
         elif isinstance(effect, Event):
-            logger.info("job %s: %s", self.name, effect.text)
-            self.history.append({"time": time.time(), "kind": effect.kind, "text": effect.text, **effect.fields})
+            logger.info("job %s: %s", self.name, effect.text, extra=about(self.name, effect))
+            self.history.add(effect)
+            self.tally.take(effect)
         elif isinstance(effect, Finish):
             self.ended_at = self._clock.now()
             logger.info("job %s: %s", self.name, f"{effect.state}, code {effect.code} {effect.reason}".strip())
@@ -282,7 +302,9 @@ class Job:
             try:
                 return await call()
             except StoreUnavailable as error:
-                logger.warning("job %s: the store does not answer, trying again: %s", self.name, error)
+                self.tally.store_errors += 1
+                text = "job %s: the store does not answer, trying again: %s"
+                logger.warning(text, self.name, error, extra=about(self.name))
                 await asyncio.sleep(_STORE_PAUSE)
             except FenceLost as error:
                 logger.warning("job %s: this server may not decide any more: %s", self.name, error)

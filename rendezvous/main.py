@@ -5,30 +5,41 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import logging
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from ..errors import ElasticError
+from ..errors import ElasticError, UsageError
+from . import logs
+from .bearer import TokenFile
 from .etcd_address import EXAMPLE, EtcdAddress
 from .etcd_process import own_etcd
+from .http.app import Election
+from .http.face import Face
+from .http.limits import Limits
 from .members import Timing
 from .open_store import open_etcd, open_store
-from .server import Election, Server
+from .server import Server
 from .store import Store
+from .tls import server_context
 
 DEFAULT_PORT = 29600
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serves until SIGTERM or SIGINT. Returns the exit code: 0, or 1 if it cannot serve."""
-    options = _parser().parse_args(arguments)
-    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    logs.configure(options.log_level, options.log_format)
+    try:
+        face = _face(options)
+    except UsageError as error:
+        parser.error(str(error))
     try:
         with _opened(options.store) as (store, towards):
             election = Election(options.advertise_url, options.leader_lease, towards) if towards else None
-            asyncio.run(_serve(options.host, options.port, Timing(lease=options.lease), store, election))
+            asyncio.run(_serve(options.host, options.port, Timing(lease=options.lease), store, election, face))
     except ElasticError as error:
         print(f"elastic-rendezvous: {error}", file=sys.stderr)
         return 1
@@ -50,11 +61,11 @@ def _opened(text: str) -> Iterator[tuple[Store, str]]:
         yield open_etcd(address), address.endpoints[0]
 
 
-async def _serve(host: str, port: int, timing: Timing, store: Store, election: Election | None) -> None:
+async def _serve(host: str, port: int, timing: Timing, store: Store, election: Election | None, face: Face) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    server = await Server.start(host, port, store, timing, election=election)
+    server = await Server.start(host, port, store, timing, election=election, face=face)
     print(f"elastic-rendezvous: serving {server.url} (listening on {host})", flush=True)
     stopping = asyncio.ensure_future(ended.wait())
     failing = asyncio.ensure_future(server.wait())
@@ -63,6 +74,20 @@ async def _serve(host: str, port: int, timing: Timing, store: Store, election: E
     if failing.done():
         failing.result()
     await server.stop()
+
+
+def _face(options: argparse.Namespace) -> Face:
+    """UsageError for files that cannot be used, and flags that do not go together."""
+    if (options.tls_cert is None) != (options.tls_key is None):
+        raise UsageError("--tls-cert and --tls-key belong together: give both")
+    if options.tls_client_ca is not None and options.tls_cert is None:
+        raise UsageError("--tls-client-ca is for a server with --tls-cert and --tls-key")
+    return Face(
+        limits=Limits(jobs=options.max_jobs, agents=options.max_agents),
+        tokens=TokenFile(options.token_file) if options.token_file is not None else None,
+        open_metrics=options.open_metrics,
+        tls=server_context(options.tls_cert, options.tls_key, options.tls_client_ca) if options.tls_cert else None,
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -103,7 +128,33 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default: %(default)s"
     )
+    parser.add_argument(
+        "--log-format", choices=logs.FORMATS, default="text", help="json: one object a line (default: %(default)s)"
+    )
+    access = parser.add_argument_group("who may talk to it")
+    access.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="F",
+        help="tokens that are accepted, one a line, read again when the file changes (default: anybody may)",
+    )
+    access.add_argument("--open-metrics", action="store_true", help="/metrics wants no token")
+    access.add_argument("--tls-cert", type=Path, metavar="F", help="serve https with this certificate")
+    access.add_argument("--tls-key", type=Path, metavar="F", help="its private key")
+    access.add_argument(
+        "--tls-client-ca", type=Path, metavar="F", help="let in only whose certificate is signed by one of these"
+    )
+    access.add_argument("--max-jobs", type=_count, default=Limits().jobs, metavar="N", help="default: %(default)s")
+    access.add_argument(
+        "--max-agents", type=_count, default=Limits().agents, metavar="N", help="of a job (default: %(default)s)"
+    )
     return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 1 << 31:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a limit: give a number of at least 1")
+    return int(text)
 
 
 def _port(text: str) -> int:

@@ -118,10 +118,14 @@ class Membership:
         drain_host(self._books, host)
         return self._leave()
 
-    def resize(self, least: int, most: int, now: float) -> list[Effect]:
-        """The job's `min` and `max` from here on. Agents may go on saying what it was. Raises ValueError for nonsense."""
+    def resize(self, least: int | None, most: int | None, now: float) -> list[Effect]:
+        """The job's `min` and `max` from here on, None to leave one as it is; agents may go on saying what it was.
+
+        Raises ValueError for sizes that no job can have; then nothing changes.
+        """
         self._enter(now)
-        resize(self._books, least, most)
+        spec = self._books.spec
+        resize(self._books, spec.min if least is None else least, spec.max if most is None else most)
         return self._leave()
 
     def stop(self, code: int, reason: str, now: float) -> list[Effect]:

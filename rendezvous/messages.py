@@ -9,21 +9,9 @@ A message to an agent costs O(its own workers): it never lists the job.
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-from msgspec import Meta
 
-Count = Annotated[int, Meta(ge=0, le=1 << 53)]
-"""A generation, a step: more than any job counts, and exact in every JSON reader."""
-Slot = Annotated[int, Meta(ge=0, le=1 << 16)]
-MaybeSlot = Annotated[int, Meta(ge=-1, le=1 << 16)]
-Code = Annotated[int, Meta(ge=0, le=255)]
-"""An exit code, 128 + n for signal n."""
-Seconds = Annotated[float, Meta(ge=0, le=1e9)]
-Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
-"""One line, as it may come to stand in a log."""
-Workers = Annotated[int, Meta(ge=-(1 << 31), le=1 << 31)]  # a job's sizes, whose sense is checked with the job
+from .bounds import Code, Count, MaybeSlot, Name, Patience, Samples, Seconds, Size, Slot
 
 
 class Message(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower, omit_defaults=True):
@@ -108,10 +96,10 @@ class WorkerClaim(msgspec.Struct, frozen=True, omit_defaults=True):
 class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the job is; the first agent's counts, later agents' must not contradict it."""
 
-    min: Workers = 1
-    max: Workers = 1
-    max_restarts: Workers = 3
-    min_timeout: Annotated[float, Meta(le=1e9)] = 600.0
+    min: Size = 1
+    max: Size = 1
+    max_restarts: Size = 3
+    min_timeout: Patience = 600.0
     hang_timeout: Seconds = 300.0
     shutdown_timeout: Seconds = 30.0
 
@@ -138,7 +126,7 @@ class Beat(Message, frozen=True):
     the samples that the whole job has applied.
     """
 
-    progress: list[tuple[Name, Count, Annotated[float, Meta(ge=0)]]] = []
+    progress: list[tuple[Name, Count, Samples]] = []
 
 
 class Started(Message, frozen=True):

@@ -6,12 +6,12 @@ import re
 
 from ..errors import UsageError
 
-_JOB_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+JOB_NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 
 
 def check_job_name(name: str) -> str:
     """The name itself. UsageError if it is not one."""
-    if not _JOB_NAME.fullmatch(name):
+    if not re.fullmatch(JOB_NAME, name):
         raise UsageError(
             f"{name[:80]!r} cannot be a job's name: use 1 to 63 letters, digits, '-', '_' and '.', "
             "the first and the last one a letter or a digit"

@@ -50,6 +50,8 @@ class ReplicaFinder:
         parts = urlsplit(location)
         if parts.scheme not in ("http", "https", "ws", "wss") or not parts.hostname or self._hops >= _HOPS:
             return False
+        if parts.scheme in ("http", "ws") and all(url.startswith("wss:") for url in self._urls):
+            return False  # what is told in secret is not said aloud because somebody points elsewhere
         self._hops += 1
         self._pointed_to = parts._replace(scheme=parts.scheme.replace("http", "ws")).geturl()
         return True

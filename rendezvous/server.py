@@ -16,7 +16,8 @@ from dataclasses import replace
 import uvicorn
 
 from ..errors import RendezvousError
-from .app import Election, create_app
+from .http.app import Election, create_app
+from .http.face import Face
 from .job import NewMembership
 from .members import Timing
 from .membership import Membership
@@ -25,7 +26,6 @@ from .store import Store
 
 __all__ = ["Election", "Server", "create_app"]
 
-_MAX_MESSAGE = 1024 * 1024  # bytes
 _DEAD_PEER = 30  # seconds until an agent's host that acknowledges nothing costs no buffer any more
 _WORDS = 0.3  # seconds for last words and closing handshakes
 
@@ -40,16 +40,18 @@ class Server:
         timing: Timing,
         new_membership: NewMembership = Membership,
         election: Election | None = None,
+        face: Face = Face(),
     ) -> None:
-        self.url = url_of(listener)
+        tls = face.tls
+        self.url = url_of(listener, scheme=face.scheme)
         self._listener = listener
-        self._app = create_app(store, timing, new_membership, election)
+        self._app = create_app(store, timing, new_membership, election, face)
         self._uvicorn = _QuietServer(
             uvicorn.Config(
                 self._app,
                 http="h11",
                 ws="websockets-sansio",
-                ws_max_size=_MAX_MESSAGE,
+                ws_max_size=face.limits.message,
                 ws_ping_interval=None,
                 ws_ping_timeout=None,
                 ws_per_message_deflate=False,
@@ -58,6 +60,7 @@ class Server:
                 access_log=False,
                 proxy_headers=False,
                 timeout_graceful_shutdown=1,
+                ssl_context_factory=None if tls is None else lambda config, default: tls,
             )
         )
         self._serving: asyncio.Task[None] | None = None
@@ -71,6 +74,7 @@ class Server:
         timing: Timing | None = None,
         new_membership: NewMembership = Membership,
         election: Election | None = None,
+        face: Face = Face(),
     ) -> Server:
         """Listens on `host` and `port` (0 for any free one). RendezvousError if that cannot be.
 
@@ -78,8 +82,8 @@ class Server:
         """
         listener = listen(host, port)
         if election is not None and not election.url:
-            election = replace(election, url=url_of(listener, election.towards))
-        server = cls(listener, store or MemoryStore(), timing or Timing(), new_membership, election)
+            election = replace(election, url=url_of(listener, election.towards, face.scheme))
+        server = cls(listener, store or MemoryStore(), timing or Timing(), new_membership, election, face)
         server._serving = asyncio.ensure_future(server._uvicorn.serve(sockets=[server._listener]))
         return server
 
@@ -160,8 +164,8 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket, towards: str = "") -> str:
-    """http://ADDRESS:PORT; of a listener on all addresses, the one from which this host speaks to `towards` (HOST:PORT).
+def url_of(listener: socket.socket, towards: str = "", scheme: str = "http") -> str:
+    """SCHEME://ADDRESS:PORT; of a listener on all addresses, the one from which this host speaks to `towards` (HOST:PORT).
 
     Without `towards`, or a way to it, that of this machine's loopback.
     """
@@ -169,4 +173,4 @@ def url_of(listener: socket.socket, towards: str = "") -> str:
     loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}
     if address in loopback:
         address = _address_towards(towards) or loopback[address]
-    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+    return f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"

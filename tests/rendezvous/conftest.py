@@ -18,6 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from elastic_launch.rendezvous.effects import Effect, Tell
 from elastic_launch.rendezvous.etcd_store import EtcdStore
 from elastic_launch.rendezvous.facts import Facts
+from elastic_launch.rendezvous.http.face import Face
 from elastic_launch.rendezvous.members import FormedGeneration, Timing
 from elastic_launch.rendezvous.membership import Membership
 from elastic_launch.rendezvous.memory_store import MemoryStore
@@ -96,8 +97,16 @@ class ScriptedMembership(Membership):
     def next_deadline(self) -> float | None:
         return self.deadline
 
+    @property
+    def over(self) -> bool:
+        return self.was_done
+
+    @property
+    def state(self) -> str:
+        return "done" if self.was_done else "running"
+
     def snapshot(self) -> dict[str, Any]:
-        return {"state": "scripted", "events": len(self.happened)}
+        return {"state": self.state, "generation": len(self.happened)}
 
     def messages(self, agent: str) -> list[ToServer]:
         return [event[2] for event in self.happened if event[:2] == ("said", agent)]
@@ -168,7 +177,11 @@ def until() -> Until:
 def serve() -> Serve:
     @asynccontextmanager
     async def serve(
-        host: str = "127.0.0.1", port: int = 0, store: Store | None = None, timing: Timing | None = None
+        host: str = "127.0.0.1",
+        port: int = 0,
+        store: Store | None = None,
+        timing: Timing | None = None,
+        face: Face = Face(),
     ) -> AsyncIterator[Served]:
         machines: list[ScriptedMembership] = []
 
@@ -176,7 +189,7 @@ def serve() -> Serve:
             machines.append(ScriptedMembership(*arguments, **options))
             return machines[-1]
 
-        server = await Server.start(host, port, store, timing, new_membership)
+        server = await Server.start(host, port, store, timing, new_membership, face=face)
         try:
             yield Served(server, machines)
         finally:

@@ -315,8 +315,8 @@ def test_agents_wait_for_a_store_that_does_not_answer_yet(
             await agent.say(Hello("a", "h", "m", JobSpec(1, 2)))
             jobs_url = f"{served.url}/v1/jobs/digits"
             await until(lambda: served.server._app.state.jobs.get("digits"))
-            shown = await asyncio.to_thread(http, jobs_url)
-            assert shown == (200, {"job": "digits", "state": "loading"})
+            status, shown = await asyncio.to_thread(http, jobs_url)
+            assert (status, shown["state"], shown["workers"]) == (200, "loading", [])
             store.frozen = False
             assert (await agent.heard()).__class__.__name__ == "Welcome"
 
@@ -385,17 +385,16 @@ def test_the_state_of_jobs_is_shown_over_http(run: Run, serve: Serve, dial: Dial
                 served.machine.on_message = lambda agent, message, now: [Event("joined", "w has come", {"rank": 3})]
                 await agent.say(Beat())
                 await until(lambda: len(served.machine.happened) == 2)
-                assert await asyncio.to_thread(http, f"{served.url}/v1/jobs") == (
-                    200,
-                    {"jobs": [{"job": "digits", "state": "scripted"}]},
-                )
-                assert await asyncio.to_thread(http, f"{served.url}/v1/jobs/digits") == (
-                    200,
-                    {"job": "digits", "state": "scripted", "events": 2},
-                )
+                status, body = await asyncio.to_thread(http, f"{served.url}/v1/jobs")
+                assert [(job["job"], job["state"], job["generation"]) for job in body["jobs"]] == [
+                    ("digits", "running", 2)
+                ]
+                status, body = await asyncio.to_thread(http, f"{served.url}/v1/jobs/digits")
+                assert (status, body["job"], body["generation"]) == (200, "digits", 2)
                 status, body = await asyncio.to_thread(http, f"{served.url}/v1/jobs/digits/events")
                 (event,) = body["events"]
                 assert abs(event.pop("time") - time.time()) < LIMIT
+                assert event.pop("id")
                 assert event == {"kind": "joined", "text": "w has come", "rank": 3}
             for path in ("", "/events"):
                 status, body = await asyncio.to_thread(http, f"{served.url}/v1/jobs/none{path}")
