@@ -53,7 +53,7 @@ async def main(address: str, when: str, mode: str) -> None:
     store = StoppingStore(EtcdAddress.parse(address))
     store.when, store.is_fenced = when, mode != "no fence"
     if mode != "whole":
-        from elastic_launch.rendezvous import app
+        from elastic_launch.rendezvous.http import app
 
         app.Jobs = HeedlessJobs  # type: ignore[misc]
     server = await Server.start(store=store, election=Election(lease=2.0))

@@ -13,6 +13,7 @@ class Line:
     def __init__(self, target: str) -> None:
         self._host, _, port = target.rpartition(":")
         self._port = int(port)
+        self._writers: set[asyncio.StreamWriter] = set()
         self._open = threading.Event()
         self._open.set()
         self._loop = asyncio.new_event_loop()
@@ -29,6 +30,15 @@ class Line:
     def mend(self) -> None:
         self._open.set()
 
+    def drop(self) -> None:
+        """Reset every connection, as a load balancer that is restarted does; new ones are taken."""
+
+        def abort() -> None:
+            for writer in self._writers:
+                writer.transport.abort()
+
+        self._loop.call_soon_threadsafe(abort)
+
     def close(self) -> None:
         async def end() -> None:
             tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
@@ -41,13 +51,18 @@ class Line:
         self._thread.join(5)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
         await self._until_open()
         try:
             there, back = await asyncio.open_connection(self._host, self._port)
         except OSError:
             writer.close()
             return
-        await asyncio.gather(self._forward(reader, back), self._forward(there, writer))
+        self._writers.add(back)
+        try:
+            await asyncio.gather(self._forward(reader, back), self._forward(there, writer))
+        finally:
+            self._writers -= {writer, back}
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
