@@ -55,12 +55,12 @@ class EtcdMember:
             return
         try:
             await asyncio.wait_for(self._settle(), seconds)
+            if self._channel.get_state() is not grpc.ChannelConnectivity.READY:
+                raise EtcdError(Meaning.ELSEWHERE, await self._why_not_connected())
         except asyncio.TimeoutError:
             raise EtcdError(Meaning.ELSEWHERE, f"no connection within {seconds:.1f} s") from None
         except grpc.aio.UsageError:
             raise EtcdError(Meaning.ELSEWHERE, "the connection was closed") from None
-        if self._channel.get_state() is not grpc.ChannelConnectivity.READY:
-            raise EtcdError(Meaning.ELSEWHERE, await self._why_not_connected())
 
     async def call(self, method: Any, request: Any, seconds: float, metadata: Metadata = ()) -> Any:
         """The response to one request. EtcdError if there is none within `seconds`, or another than success."""

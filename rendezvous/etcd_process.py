@@ -150,6 +150,9 @@ class EtcdProcess:
                 raise EtcdFailed(f"etcd was not ready within {within:.0f} s; the end of its log: {self._last_words()}")
             time.sleep(_POLL_SECONDS)
 
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
 
@@ -160,7 +163,7 @@ class EtcdProcess:
 
     def stop(self) -> None:
         """Ends it. May be called again."""
-        if self._process.poll() is None:
+        if self.is_alive():
             self._process.terminate()
             self._process.send_signal(signal.SIGCONT)
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from .store import Held
 
 SILENCE_SECONDS = 1.0  # then the member is asked for a sign
 SIGN_SECONDS = 1.0  # for that sign
+STREAM_SECONDS = 30.0  # then all is read again: releases of etcd are known that lose events of slow watchers
 _SETTLING_SECONDS = 0.003  # changes that come this close together are shown as one
 
 
@@ -29,10 +31,12 @@ class Snapshot:
 async def changes_since(
     snapshot: Snapshot, cluster: EtcdCluster, first: bytes, behind: bytes
 ) -> AsyncGenerator[dict[str, Held] | None, None]:
-    """None when the stream stands, then the content after each change. Ends when the stream does.
+    """None when the stream stands, then the content after each change. Ends when the stream does, or has become old.
 
     `first` and `behind` bound the names. EtcdError if the stream does not come to stand.
     """
+    now = asyncio.get_running_loop().time
+    ends = now() + STREAM_SECONDS
     member = cluster.current()
     content = dict(snapshot.content)
     await member.connect(ATTEMPT_SECONDS)
@@ -41,7 +45,7 @@ async def changes_since(
     try:
         create = rpc.WatchCreateRequest(key=first, range_end=behind, start_revision=snapshot.revision + 1)
         await stream.send(rpc.WatchRequest(create_request=create), ATTEMPT_SECONDS)
-        while True:
+        while now() < ends:
             response = await _next_or_sign_of_life(stream)
             has_changed = False
             while response is not None:
@@ -52,7 +56,7 @@ async def changes_since(
                 if response.created:
                     stands = True
                     yield None
-                has_changed |= _apply(response.events, content, snapshot.extra)
+                has_changed |= _apply(response.events, content, snapshot)
                 response = await stream.receive(_SETTLING_SECONDS)
             if has_changed:
                 yield dict(sorted(content.items()))
@@ -76,11 +80,14 @@ async def _next_or_sign_of_life(stream: EtcdStream) -> Any:
     return response
 
 
-def _apply(events: Any, content: dict[str, Held], extra: int) -> bool:
-    for event in events:
-        key = event.kv.key.decode("ascii")[extra:]
+def _apply(events: Any, content: dict[str, Held], snapshot: Snapshot) -> bool:
+    """Whether anything has changed."""
+    # Releases of etcd are known that show a member's older revisions to a watch that begins behind them.
+    fresh = [event for event in events if event.kv.mod_revision > snapshot.revision]
+    for event in fresh:
+        key = event.kv.key.decode("ascii")[snapshot.extra :]
         if event.type == rpc.Event.PUT:
             content[key] = Held(bytes(event.kv.value), int(event.kv.mod_revision))
         else:
             content.pop(key, None)
-    return len(events) > 0
+    return bool(fresh)

@@ -234,6 +234,19 @@ def etcd_of_version() -> Iterator[Callable[[str], Etcd]]:
         yield functools.cache(lambda version: stack.enter_context(running_etcd(version)))
 
 
+@pytest.fixture(scope="session")
+def _etcd_to_break() -> Iterator[Etcd]:
+    with running_etcd("3.4") as etcd:
+        yield etcd
+
+
+@pytest.fixture
+def etcd(_etcd_to_break: Etcd) -> Iterator[Etcd]:
+    """For one fault after another. Not 3.5.1: when killed, it can damage its data."""
+    yield _etcd_to_break
+    _etcd_to_break.mend()
+
+
 @pytest.fixture(params=["memory", "etcd 3.4", "etcd 3.5"])
 def make_store(request: pytest.FixtureRequest, etcd_of_version: Callable[[str], Etcd]) -> MakeStore:
     """Makes stores that share their content, which is empty at first: one for each server of a job."""

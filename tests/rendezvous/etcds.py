@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -56,6 +58,28 @@ class Etcd:
     def wait_until_ready(self) -> None:
         assert self.process.wait_until_ready() == self.endpoint
 
+    def kill(self) -> None:
+        self.process.kill()
+
+    def pause(self) -> None:
+        """Returns when all of its threads stand still."""
+        self.process.signal(signal.SIGSTOP)
+        while any(self._state_of(thread) not in "Tt" for thread in self._threads()):
+            time.sleep(0.001)
+
+    def _threads(self) -> list[Path]:
+        return [*Path(f"/proc/{self.process.pid}/task").iterdir()]
+
+    @staticmethod
+    def _state_of(thread: Path) -> str:
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0]
+
+    def mend(self) -> None:
+        """Runs and answers, whatever a test has done to it."""
+        self.process.signal(signal.SIGCONT)
+        if not self.process.is_alive():
+            self.start()
+
     @property
     def address(self) -> EtcdAddress:
         return EtcdAddress((self.endpoint,))
@@ -70,7 +94,7 @@ def running_etcd(version: str, *, scheme: str = "http", arguments: Sequence[str]
             etcd.wait_until_ready()
             yield etcd
         finally:
-            etcd.process.kill()
+            etcd.kill()
 
 
 @contextmanager
@@ -86,7 +110,7 @@ def running_cluster(version: str) -> Iterator[list[Etcd]]:
             arguments = ["--name", name, "--initial-cluster", cluster]
             arguments += ["--listen-peer-urls", url, "--initial-advertise-peer-urls", url]
             members.append(Etcd(binary, Path(folder), arguments=arguments))
-            stack.callback(lambda member: member.process.kill(), members[-1])
+            stack.callback(lambda member: member.kill(), members[-1])
         for member in members:
             member.wait_until_ready()
         yield members

@@ -42,7 +42,7 @@ def test_the_command_prints_its_url_and_ends_cleanly_on_a_signal(
                         await agent.heard()
                 began = time.monotonic()
                 assert await asyncio.to_thread(process.wait, LIMIT) == 0
-                assert time.monotonic() - began < 2
+                assert time.monotonic() - began < 5
                 assert "Traceback" not in process.stderr.read()
             finally:
                 process.kill()

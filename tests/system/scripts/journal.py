@@ -50,8 +50,9 @@ class Journal:
         return True
 
     def _reached(self, point: str, generation: int) -> None:
-        note = self.folder / f"death-{point}-{self.local_rank}"
-        if note.exists():
-            self("death", point=point, generation=generation)
-            note.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            (self.folder / f"death-{point}-{self.local_rank}").unlink()  # a note is one death: agents share local ranks
+        except FileNotFoundError:
+            return
+        self("death", point=point, generation=generation)
+        os.kill(os.getpid(), signal.SIGKILL)
