@@ -14,7 +14,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from elastic_launch.errors import AuthorizationError, RendezvousError, UsageError
-from elastic_launch.rendezvous import client
+from elastic_launch.rendezvous import credentials
 from elastic_launch.rendezvous.bearer import TokenFile
 from elastic_launch.rendezvous.http.face import Face
 from elastic_launch.rendezvous.replicas import ReplicaFinder
@@ -123,7 +123,7 @@ def test_agents_with_the_token_run_a_job_and_no_log_shows_it(
 def test_an_agent_that_is_not_let_in_gives_up_with_a_clear_error(
     run: Run, run_job: RunJob, token_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "_AT_THE_DOOR", 0.3)
+    monkeypatch.setattr(credentials, "_AT_THE_DOOR", 0.3)
 
     async def scenario() -> None:
         async with run_job(0, Face(tokens=TokenFile(token_file))) as running:
