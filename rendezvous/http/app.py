@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from fastapi import FastAPI, Request, WebSocket
+from fastapi import FastAPI, Request, Security, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.security import HTTPBearer
 
 from ..agent_connection import AgentConnection
 from ..job import NewMembership
@@ -102,8 +103,9 @@ def create_app(
     )
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_exception_handler(Exception, _failed)
-    app.include_router(probe_routes(store, jobs, Metrics(jobs, streams)))
-    app.include_router(job_routes(jobs, streams))
+    guard = [Security(HTTPBearer(auto_error=False))] if face.tokens is not None else []
+    app.include_router(probe_routes(store, jobs, Metrics(jobs, streams), [] if face.open_metrics else guard))
+    app.include_router(job_routes(jobs, streams, guard))
 
     @app.websocket("/v1/jobs/{job}/agent")
     async def agent(websocket: WebSocket, job: str) -> None:

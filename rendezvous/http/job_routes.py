@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, HTTPException, Query, Request, Response, Security
+from fastapi import APIRouter, Header, HTTPException, Query, Request, Response
+from fastapi.params import Depends
 from fastapi.responses import StreamingResponse
-from fastapi.security import HTTPBearer
 
 from ..effects import Effect
 from ..job import Job, JobOver
@@ -35,8 +35,9 @@ _EventId = Annotated[str, Query(max_length=64, description="Only what has come a
 _LastEventId = Annotated[str, Header(max_length=64, description="As `after`, for a reader that comes back.")]
 
 
-def job_routes(jobs: Jobs, streams: Streams) -> APIRouter:
-    router = APIRouter(prefix="/v1/jobs", tags=["jobs"], dependencies=[Security(HTTPBearer(auto_error=False))])
+def job_routes(jobs: Jobs, streams: Streams, guard: Sequence[Depends] = ()) -> APIRouter:
+    """`guard` describes what the addresses want to be shown."""
+    router = APIRouter(prefix="/v1/jobs", tags=["jobs"], dependencies=[*guard])
 
     def known(name: str) -> Job:
         job = jobs.get(name)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from fastapi import APIRouter, HTTPException, Request, Response, Security
-from fastapi.security import HTTPBearer
+from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi.params import Depends
 
 from ...errors import RendezvousError
 from ..jobs import Jobs
@@ -47,7 +48,8 @@ class StoreProbe:
         return ""
 
 
-def probe_routes(store: Store, jobs: Jobs, metrics: Metrics) -> APIRouter:
+def probe_routes(store: Store, jobs: Jobs, metrics: Metrics, guard: Sequence[Depends] = ()) -> APIRouter:
+    """`guard` describes what the metrics want to be shown."""
     router = APIRouter(tags=["probes"])
     probe = StoreProbe(store)
 
@@ -71,7 +73,7 @@ def probe_routes(store: Store, jobs: Jobs, metrics: Metrics) -> APIRouter:
             200: {"description": "Metrics for Prometheus.", "content": {"text/plain": {"schema": {"type": "string"}}}},
             401: {"model": Problem, "description": "The token is missing or wrong."},
         },
-        dependencies=[Security(HTTPBearer(auto_error=False))],
+        dependencies=[*guard],
     )
     async def show_metrics(request: Request) -> Response:
         text, content_type = metrics.exposition(request.headers.get("accept", ""))

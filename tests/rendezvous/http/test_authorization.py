@@ -86,6 +86,18 @@ def test_the_probes_are_open_and_the_metrics_if_they_are_to_be(run: Run, run_job
     run(scenario())
 
 
+def test_the_description_says_what_wants_a_token(run: Run, run_job: RunJob, token_file: Path) -> None:
+    async def scenario() -> None:
+        for face, wanted in ((Face(tokens=TokenFile(token_file)), True), (Face(), False)):
+            async with run_job(0, face) as running:
+                answer = await running.http.get("/openapi.json", headers=bearer("open-sesame"))
+                for path, methods in answer.json()["paths"].items():
+                    for method in methods.values():
+                        assert ("security" in method) == (wanted and path not in ("/healthz", "/readyz")), path
+
+    run(scenario())
+
+
 def test_an_agents_handshake_without_the_token_is_answered_with_401(
     run: Run, run_job: RunJob, token_file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from schemathesis import checks
+from schemathesis import GenerationMode, checks
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
@@ -78,17 +78,23 @@ CHECKS = (
 
 
 def test_every_address_keeps_its_description(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    def try_all(url: str) -> None:
+    answered: set[int] = set()
+
+    def try_all(url: str, of_the_job: bool) -> None:
+        """With anything that comes to mind; or with what is valid, for the job that there is."""
         schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
+        modes = [GenerationMode.POSITIVE] if of_the_job else [*GenerationMode]
         for result in schema.get_all_operations():
             operation = result.ok()
 
             @settings(SETTINGS, max_examples=25)
-            @given(case=operation.as_strategy())
+            @given(case=st.sampled_from(modes).flatmap(lambda mode: operation.as_strategy(generation_mode=mode)))
             def try_one(case: Any) -> None:
                 if case.query and case.query.get("follow"):
                     case.query["follow"] = False  # an answer without an end
-                case.call_and_validate(base_url=url, checks=CHECKS, timeout=LIMIT)
+                if of_the_job and case.path_parameters:
+                    case.path_parameters["job"] = "digits"
+                answered.add(case.call_and_validate(base_url=url, checks=CHECKS, timeout=LIMIT).status_code)
 
             try_one()
 
@@ -96,8 +102,10 @@ def test_every_address_keeps_its_description(run: Run, caplog: pytest.LogCapture
         async with healthy_job(caplog) as url:
             sacrifice = Agent(url, "sacrifice")
             await run_together(sacrifice)
-            await asyncio.to_thread(try_all, url)
+            await asyncio.to_thread(try_all, url, of_the_job=True)
+            await asyncio.to_thread(try_all, url, of_the_job=False)
             await sacrifice.leave()
+            assert answered >= {200, 202, 404, 409, 422}, answered
 
     run(scenario())
 
