@@ -68,6 +68,8 @@ class EtcdStore(Store):
         return await self._cluster.ask("grant a lease", attempt, again=True)
 
     async def renew(self, lease: int) -> bool:
+        """A leader of etcd that was cut off can confirm a lease for about as long as an election takes. Fences hold."""
+
         async def attempt(member: EtcdMember, limit: float, metadata: Metadata) -> bool:
             stream = member.keep_alive(limit, metadata)
             try:
