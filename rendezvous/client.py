@@ -24,7 +24,8 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
-from ..errors import AuthorizationError, RendezvousError, UsageError
+from ..errors import RendezvousError, UsageError
+from .credentials import Credentials
 from .messages import Beat, Done, Failed, Hello, Refused, ToAgent, ToServer, Welcome, decode_to_agent, encode
 from .names import check_job_name
 from .replicas import STATE, ReplicaFinder
@@ -35,8 +36,6 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two attempts, before
 _ELECTION_PAUSE = 0.4  # seconds, before jitter, at most while replicas answer that none of them leads
 _ATTEMPT = 10.0  # seconds for one attempt, up to the server's first word
 _FAREWELL = 1.0  # seconds in which `close` still sends what waits
-_AT_THE_DOOR = 5.0  # seconds for which an agent that is not let in tries on: its token may be on its way
-_IN_THE_JOB = 300.0  # seconds, once it was let in: then a new token may reach the two ends at different times
 _MAX_MESSAGE = 4 * 1024 * 1024  # bytes
 _BEATS = 3  # in a lease
 
@@ -74,9 +73,7 @@ class Client:
         self._on_message = on_message
         self._connect_timeout = connect_timeout
         self._beat_now = beat
-        self._token = token
-        self._ssl = ssl
-        self._shut_out_since: float | None = None
+        self._credentials = Credentials(token, ssl)
         self._on_lease = on_lease
         self._lease = 3.0
         self._term = 0
@@ -155,14 +152,11 @@ class Client:
     async def _connect_once(self, time_left: float) -> _Outcome:
         limit = max(0.01, min(_ATTEMPT, time_left))
         began = time.monotonic()
-        headers = {} if self._token is None else {"Authorization": f"Bearer {self._token()}"}
         try:
             address = await self._finder.next_address()
-            secure = (self._ssl or tls.create_default_context()) if address.url.startswith("wss:") else None
             connection = await _Connect(
                 address.url,
-                ssl=secure,
-                additional_headers=headers,
+                **self._credentials.options(address.url),
                 compression=None,
                 open_timeout=limit,
                 ping_interval=None,
@@ -195,24 +189,12 @@ class Client:
             self._note(f"another server leads: {headers['location']}")
             return _Outcome.ELSEWHERE
         self._note(str(error))
-        if error.response.status_code in (401, 403):
-            self._shut_out(error.response.status_code)
+        self._credentials.answered(error.response.status_code, self._shown)
         if error.response.status_code == 503 and headers.get(STATE) in ("frozen", "electing"):
             self._note(f"decisions are frozen ({headers[STATE]})")
             self._on_lease(began + self._lease)
             return _Outcome.FROZEN
         return _Outcome.FAILED
-
-    def _shut_out(self, status: int) -> None:
-        now = time.monotonic()
-        since = self._shut_out_since = self._shut_out_since or now
-        limit = _IN_THE_JOB if self._was_welcome else _AT_THE_DOOR
-        if now - since >= limit:
-            what = "does not take this agent's token" if self._token is not None else "wants a token"
-            raise AuthorizationError(
-                f"the rendezvous server at {self._shown} {what} (HTTP {status}, for {limit:g} s): give the file with"
-                " the server's token (--token-file)"
-            )
 
     def _note(self, error: str) -> None:
         self._last_error = error
@@ -256,7 +238,7 @@ class Client:
                 self.connected = True
                 self._was_welcome = True
                 self.disconnected_since = None
-                self._shut_out_since = None
+                self._credentials.let_in()
             self._deliver(message)
             if isinstance(message, Welcome):
                 return message.lease

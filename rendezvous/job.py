@@ -260,7 +260,12 @@ class Job:
             self.tally.take(effect)
         elif isinstance(effect, Finish):
             self.ended_at = self._clock.now()
-            logger.info("job %s: %s", self.name, f"{effect.state}, code {effect.code} {effect.reason}".strip())
+            logger.info(
+                "job %s: %s",
+                self.name,
+                f"{effect.state}, code {effect.code} {effect.reason}".strip(),
+                extra=about(self.name),
+            )
         else:
             task = asyncio.ensure_future(self._persist(effect))
             self._persisting.add(task)

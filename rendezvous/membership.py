@@ -15,10 +15,11 @@ import msgspec
 
 from .books import Books
 from .budget import CrashBudget
+from .commands import drain, drain_host, stop
 from .deciding import decide, formed
 from .effects import Confirm, Effect, Event, Finish, Persist, PersistDone, Tell
 from .facts import Facts
-from .hearing import drain, drain_host, hear, stop
+from .hearing import hear
 from .members import FormedGeneration, Generation, Timing
 from .messages import Beat, Failed, JobSpec, ToServer
 from .resizing import resize

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from .books import Books
-from .hearing import drain
+from .commands import drain
 from .members import Generation, Worker
 from .messages import Restart
 

@@ -47,6 +47,13 @@ BAD = [
     (["--min-timeout", "soon"], "--min-timeout is 'soon': give a number of seconds above 0"),
     (["--hang-timeout", "0"], "--hang-timeout is '0': give a number of seconds above 0"),
     (["--shutdown-timeout", "nan"], "--shutdown-timeout is 'nan': give a number of seconds above 0"),
+    (["--token-file", "missing"], "missing' cannot be used: No such file"),
+    (["--tls-ca", "ca.pem"], "--tls-ca is for a server that --rendezvous names as https://HOST:PORT"),
+    (["--rendezvous", "https://h:1", "--tls-ca", "ca.pem"], "ca.pem' cannot be used: No such file"),
+    (
+        ["--rendezvous", "https://h:1", "--tls-key", "key.pem"],
+        "--tls-key is the key of a certificate: give --tls-cert too",
+    ),
     (["--rendezvous-timeout", "inf"], "--rendezvous-timeout is 'inf': give a number of seconds above 0"),
     (["--port", "70000"], "--port is 70000: give a port from 1 to 65535, or 0 for any free one"),
     (["--port", "1234", "--rendezvous", "http://h:1"], "--port is for the server in this agent"),
@@ -185,3 +192,16 @@ def test_the_address_of_an_interface_is_taken() -> None:
 def test_the_log_folder_is_made() -> None:
     asked = options("--log-dir", "a/b", "train.py")
     assert asked.log_dir is not None and asked.log_dir.is_dir() and asked.log_dir.is_absolute()
+
+
+def test_the_token_is_taken_from_a_file_that_a_flag_or_a_variable_names(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("open-sesame\n")
+    for given in (options("--token-file", "token", "train.py"), options("train.py", ELASTIC_TOKEN_FILE="token")):
+        tokens = given.access.tokens()
+        assert tokens is not None and tokens.token() == "open-sesame"
+    assert options("train.py").access.tokens() is None
+
+
+def test_certificates_that_a_variable_names_are_no_error_where_nothing_is_https() -> None:
+    access = options("train.py", ELASTIC_TLS_CA="ca.pem").access
+    assert access.tls_ca is not None and access.tls(["http://h:1"]) is None

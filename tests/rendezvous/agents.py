@@ -45,7 +45,7 @@ class ForgetfulClient(Client):
 class Agent:
     """An agent with one worker, which forms whatever is announced to it."""
 
-    def __init__(self, url: str | Sequence[str], name: str, **options: Any) -> None:
+    def __init__(self, url: str | Sequence[str], name: str, job: str = "digits", **options: Any) -> None:
         self.worker = f"worker of {name}"
         self.told: list[ToAgent] = []
         self.phase, self.formed, self.announced = "preparing", 0, 0
@@ -53,7 +53,7 @@ class Agent:
         self.lease_until = 0.0
         self._news = asyncio.Event()
         self.client = ForgetfulClient(
-            [url] if isinstance(url, str) else url, "digits", self._hello, self._hear, on_lease=self._lease, **options
+            [url] if isinstance(url, str) else url, job, self._hello, self._hear, on_lease=self._lease, **options
         )
         self._task = asyncio.ensure_future(self.client.run())
 
