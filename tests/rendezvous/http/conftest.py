@@ -14,6 +14,7 @@ from elastic_launch.rendezvous.members import Timing
 from elastic_launch.rendezvous.server import Server
 
 from ..agents import Agent, run_together
+from ..conftest import Until
 
 
 @dataclass
@@ -35,7 +36,7 @@ RunJob = Callable[..., AbstractAsyncContextManager[Running]]
 
 
 @pytest.fixture
-def run_job() -> RunJob:
+def run_job(until: Until) -> RunJob:
     """A job of so many agents that has formed (with none: a server without a job)."""
 
     @asynccontextmanager
@@ -48,6 +49,7 @@ def run_job() -> RunJob:
             for name in "abcdefgh"[:count]:
                 agents.append(Agent(server.url, name))
                 stack.push_async_callback(agents[-1].leave)
+                await until(lambda: agents[-1].client.connected)  # who comes first has rank 0
             if agents:
                 await run_together(*agents)
             yield Running(server, agents, http)
