@@ -4,7 +4,7 @@ PYTHON ?= python3
 JOBS ?= 2
 BIN := .venv/bin
 
-.PHONY: setup etcd test demo lint format soak bench clean
+.PHONY: setup etcd test demo lint format soak bench images clean
 
 setup: .venv/.installed
 
@@ -39,6 +39,10 @@ soak: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks.recovery
+
+# With docker where its engine runs, else with buildah; see docker/build for the builder's own options.
+images:
+	docker/build service worker
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,17 +56,17 @@ class EtcdMember:
         if self._channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
             return
         try:
-            await asyncio.wait_for(self._settle(), seconds)
-            if self._channel.get_state() is not grpc.ChannelConnectivity.READY:
-                raise EtcdError(Meaning.ELSEWHERE, await self._why_not_connected())
+            with _told_when_closed():
+                await asyncio.wait_for(self._settle(), seconds)
         except asyncio.TimeoutError:
             raise EtcdError(Meaning.ELSEWHERE, f"no connection within {seconds:.1f} s") from None
-        except grpc.aio.UsageError:
-            raise EtcdError(Meaning.ELSEWHERE, "the connection was closed") from None
+        if self._channel.get_state() is not grpc.ChannelConnectivity.READY:
+            raise EtcdError(Meaning.ELSEWHERE, await self._why_not_connected())
 
     async def call(self, method: Any, request: Any, seconds: float, metadata: Metadata = ()) -> Any:
         """The response to one request. EtcdError if there is none within `seconds`, or another than success."""
-        call = method(request, timeout=seconds, metadata=metadata)
+        with _told_when_closed():
+            call = method(request, timeout=seconds, metadata=metadata)
         try:
             code = await call.code()  # unlike the call itself, not cancelled when the channel is closed
             if code is grpc.StatusCode.OK:
@@ -74,10 +76,12 @@ class EtcdMember:
             call.cancel()
 
     def watch(self, metadata: Metadata) -> EtcdStream:
-        return EtcdStream(self._watch.Watch(metadata=metadata))
+        with _told_when_closed():
+            return EtcdStream(self._watch.Watch(metadata=metadata))
 
     def keep_alive(self, seconds: float, metadata: Metadata) -> EtcdStream:
-        return EtcdStream(self.lease.LeaseKeepAlive(timeout=seconds, metadata=metadata))
+        with _told_when_closed():
+            return EtcdStream(self.lease.LeaseKeepAlive(timeout=seconds, metadata=metadata))
 
     async def close(self) -> None:
         await self._channel.close()
@@ -93,12 +97,21 @@ class EtcdMember:
 
     async def _why_not_connected(self) -> str:
         """The reason is told only to calls: one that asks for nothing, answered by this process itself."""
-        call = self.kv.Range(rpc.RangeRequest(key=b"\0", serializable=True, keys_only=True), timeout=0.2)
+        with _told_when_closed():
+            call = self.kv.Range(rpc.RangeRequest(key=b"\0", serializable=True, keys_only=True), timeout=0.2)
         try:
             await call.code()
             return str(await call.details() or "not connected")
         finally:
             call.cancel()
+
+
+@contextmanager
+def _told_when_closed() -> Iterator[None]:
+    try:
+        yield
+    except grpc.aio.UsageError:
+        raise EtcdError(Meaning.ELSEWHERE, "the connection was closed") from None
 
 
 def tls_credentials(address: EtcdAddress) -> Any:

@@ -11,7 +11,6 @@ import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from ..errors import ElasticError, UsageError
 from .etcd_address import EtcdAddress
+from .scratch import scratch_folder
 
 _log = logging.getLogger(__name__)
 
@@ -48,8 +48,8 @@ def own_etcd() -> Iterator[EtcdAddress]:
     version = etcd_version(binary)
     if version in _DAMAGING_VERSIONS:
         _log.warning("etcd %s (%s) can damage its data when it is killed: good for trying out only", version, binary)
-    with tempfile.TemporaryDirectory(prefix="elastic-launch-etcd-", ignore_cleanup_errors=True) as folder:
-        etcd = EtcdProcess(binary, Path(folder))
+    with scratch_folder("elastic-launch-etcd-") as folder:
+        etcd = EtcdProcess(binary, folder)
         try:
             yield EtcdAddress((etcd.wait_until_ready(),))
         finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
@@ -68,6 +68,8 @@ class EtcdStore(Store):
         return await self._cluster.ask("grant a lease", attempt, again=True)
 
     async def renew(self, lease: int) -> bool:
+        """A leader of etcd that was cut off can confirm a lease for about as long as an election takes. Fences hold."""
+
         async def attempt(member: EtcdMember, limit: float, metadata: Metadata) -> bool:
             stream = member.keep_alive(limit, metadata)
             try:
@@ -98,7 +100,7 @@ class EtcdStore(Store):
             if error.meaning is not Meaning.LEASE_OVER:
                 raise
 
-    async def watch(self, prefix: str) -> AsyncIterator[dict[str, Held]]:
+    async def watch(self, prefix: str) -> AsyncGenerator[dict[str, Held], None]:
         """Reads, follows the changes since, and reads again whenever that ends, for whatever reason."""
         now = asyncio.get_running_loop().time
         shown: dict[str, Held] | None = None

@@ -12,18 +12,20 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
+from ..errors import ElasticError
 from .store import Fence, FenceLost, Held, Store, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
 KEY = "leader"
 _PAUSE = 0.2  # seconds between two attempts at a store that does not answer
+_LONG_PAUSE = 2.0  # seconds after an error that will hardly be gone at once
 _AWAKE = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine sleeps, as leases do
 
 
@@ -103,13 +105,15 @@ class Leadership:
                 self.store_answers = isinstance(error, FenceLost)
                 self.leader_url = ""
                 logger.warning("election: %s", error)
-            except Exception:
-                logger.exception("election: failed, going on")
+            except Exception as error:  # such as a password that holds no more: it may be put right
+                self.store_answers, self.leader_url = False, ""
+                logger.error("election: %s", error, exc_info=None if isinstance(error, ElasticError) else error)
+                await asyncio.sleep(_LONG_PAUSE)
             await asyncio.sleep(_PAUSE)
 
     async def _follow_or_lead(self) -> None:
         """Until this server's own term is over, or the store does not answer."""
-        async with contextlib.aclosing(cast("AsyncGenerator[dict[str, Held]]", self._store.watch(KEY))) as changes:
+        async with contextlib.aclosing(self._store.watch(KEY)) as changes:
             async for content in changes:
                 self.store_answers = True
                 held = content.get(KEY)

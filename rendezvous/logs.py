@@ -29,6 +29,8 @@ def configure(level: str, form: str = "text") -> None:
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    if level.lower() != "debug":
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # it tells of every connection
 
 
 def about(job: str, event: Event | None = None, agent: str = "") -> Mapping[str, Any]:

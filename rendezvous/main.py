@@ -21,7 +21,7 @@ from .http.limits import Limits
 from .members import Timing
 from .open_store import open_etcd, open_store
 from .server import Server
-from .store import Store
+from .store import Store, StoreUnavailable
 from .tls import server_context
 
 DEFAULT_PORT = 29600
@@ -65,6 +65,11 @@ async def _serve(host: str, port: int, timing: Timing, store: Store, election: E
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    if election is not None:
+        with contextlib.suppress(
+            StoreUnavailable
+        ):  # an etcd that is not there may come; a password that is wrong stays so
+            await store.get("leader")
     server = await Server.start(host, port, store, timing, election=election, face=face)
     print(f"elastic-rendezvous: serving {server.url} (listening on {host})", flush=True)
     stopping = asyncio.ensure_future(ended.wait())
@@ -83,7 +88,7 @@ def _face(options: argparse.Namespace) -> Face:
     if options.tls_client_ca is not None and options.tls_cert is None:
         raise UsageError("--tls-client-ca is for a server with --tls-cert and --tls-key")
     return Face(
-        limits=Limits(jobs=options.max_jobs, agents=options.max_agents),
+        limits=Limits(jobs=options.max_jobs, agents=options.max_agents, keep_finished=options.keep_finished),
         tokens=TokenFile(options.token_file) if options.token_file is not None else None,
         open_metrics=options.open_metrics,
         tls=server_context(options.tls_cert, options.tls_key, options.tls_client_ca) if options.tls_cert else None,
@@ -143,6 +148,13 @@ def _parser() -> argparse.ArgumentParser:
     access.add_argument("--tls-key", type=Path, metavar="F", help="its private key")
     access.add_argument(
         "--tls-client-ca", type=Path, metavar="F", help="let in only whose certificate is signed by one of these"
+    )
+    access.add_argument(
+        "--keep-finished",
+        type=_seconds,
+        default=Limits().keep_finished,
+        metavar="SECONDS",
+        help="how long a job that has ended is shown, and its name is not free (default: %(default)s)",
     )
     access.add_argument("--max-jobs", type=_count, default=Limits().jobs, metavar="N", help="default: %(default)s")
     access.add_argument(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from .store import Fence, FenceLost, Held, Store
@@ -78,7 +78,7 @@ class MemoryStore(Store):
                 self._forget(key)
             self._wake()
 
-    async def watch(self, prefix: str) -> AsyncIterator[dict[str, Held]]:
+    async def watch(self, prefix: str) -> AsyncGenerator[dict[str, Held], None]:
         changed = asyncio.Event()
         self._watchers.add(changed)
         try:

@@ -8,7 +8,7 @@ agents when they connect.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
 from ..errors import RendezvousError
@@ -78,7 +78,7 @@ class Store(ABC):
         """Ends the lease with all its keys, if it is there."""
 
     @abstractmethod
-    def watch(self, prefix: str) -> AsyncIterator[dict[str, Held]]:
+    def watch(self, prefix: str) -> AsyncGenerator[dict[str, Held], None]:
         """What `read` returns, now and after each change; changes that come close together may come as one.
 
         Whatever happens to the connection or to the store's history, the newest content comes in the end. Raises

@@ -62,7 +62,9 @@ def create_app(
 
     With `election` it is one of several replicas, of which one leads; otherwise it decides from the start.
     """
-    jobs = Jobs(Mandate(store) if election is None else None, timing or Timing(), new_membership)
+    jobs = Jobs(
+        Mandate(store) if election is None else None, timing or Timing(), new_membership, face.limits.keep_finished
+    )
     leadership = None
 
     if election is not None:

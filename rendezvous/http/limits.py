@@ -18,6 +18,7 @@ class Limits:
     message: int = 1024 * 1024  # an agent's message
     body: int = 64 * 1024  # a request's body
     jobs: int = 1000  # of this server
+    keep_finished: float = 60.0  # seconds for which an ended job is still shown, and its name is not free
     agents: int = 10_000  # of a job
     workers: int = 1024  # of an agent
     rate: float = 200.0  # messages a second that an agent may send for ever

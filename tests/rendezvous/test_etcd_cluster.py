@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from elastic_launch.rendezvous.etcd_api import grpc, rpc
 from elastic_launch.rendezvous.etcd_cluster import ATTEMPT_SECONDS
 from elastic_launch.rendezvous.etcd_store import EtcdStore
 
-from .counting import SLOW, Counter, address_of, run, seconds_of
+from .counting import SLACK, SLOW, Counter, address_of, run, seconds_of
 from .etcds import Etcd, running_cluster
 from .test_store_watch import shown, shown_in_the_end, watching
 
@@ -37,9 +38,11 @@ def test_the_loss_of_one_of_three_members_costs_a_call_about_a_second(
             await shown(watch)
             fault(follower)
             try:
-                assert await seconds_of(store.get("a")) < ATTEMPT_SECONDS + 0.5
+                assert await seconds_of(store.get("a")) < ATTEMPT_SECONDS + SLACK
+                begun = time.monotonic()
                 for number in range(20):
-                    assert await seconds_of(store.compare_and_set(f"b/{number}", b"", 0)) < ATTEMPT_SECONDS / 2
+                    assert await store.compare_and_set(f"b/{number}", b"", 0)
+                assert time.monotonic() - begun < 5 * ATTEMPT_SECONDS, "they do not wait for the lost one again"
                 lease = await store.grant(60)
                 assert await store.renew(lease)
                 held = await other.get("a")

@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from elastic_launch.rendezvous.etcd_api import rpc
+from elastic_launch.rendezvous.etcd_cluster import EtcdCluster
+from elastic_launch.rendezvous.etcd_member import EtcdMember, Metadata
 from elastic_launch.rendezvous.etcd_store import EtcdStore
 from elastic_launch.rendezvous.store import StoreUnavailable
 
@@ -48,6 +51,22 @@ def test_a_closed_store_ends_what_is_in_progress(etcd: Etcd) -> None:
                 etcd.mend()
         with pytest.raises(StoreUnavailable, match="closed"):
             await store.get("a")
+
+    run(scenario())
+
+
+def test_a_call_that_is_about_to_be_sent_when_its_store_is_closed_is_told(etcd: Etcd) -> None:
+    async def scenario() -> None:
+        cluster = EtcdCluster(address_of(etcd.endpoint))
+
+        async def attempt(member: EtcdMember, seconds: float, metadata: Metadata) -> None:
+            await cluster.close()
+            await member.call(member.kv.Range, rpc.RangeRequest(key=b"a"), seconds, metadata)
+
+        with pytest.raises(StoreUnavailable, match="closed"):
+            await cluster.ask("read", attempt, again=True)
+        with pytest.raises(StoreUnavailable, match="closed"):
+            await cluster.ask("read", attempt, again=True)
 
     run(scenario())
 

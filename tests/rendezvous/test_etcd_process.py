@@ -71,15 +71,19 @@ def test_many_own_etcds_do_not_meet(temporary: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
-def test_an_own_etcd_dies_with_its_owner(temporary: Path, ending: int) -> None:
-    owner = subprocess.Popen([sys.executable, "-c", OWNER], cwd=REPOSITORY, stdout=subprocess.PIPE)
-    assert owner.stdout is not None and owner.stdout.readline()
-    (etcd,) = etcds_below(temporary)
-    owner.send_signal(ending)
-    owner.wait(LIMIT)
-    owner.stdout.close()
+def test_an_own_etcd_dies_with_its_owner_and_its_data_with_the_next(temporary: Path, ending: int) -> None:
+    with subprocess.Popen([sys.executable, "-c", OWNER], cwd=REPOSITORY, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None and owner.stdout.readline()
+        (etcd,) = etcds_below(temporary)
+        with own_etcd():
+            assert len(list(temporary.iterdir())) == 2, "that of a living owner stays"
+        owner.send_signal(ending)
     psutil.wait_procs([etcd], LIMIT)
     assert not etcd.is_running()
+    assert len(list(temporary.iterdir())) == 1
+    with own_etcd():
+        assert len(list(temporary.iterdir())) == 1
+    assert list(temporary.iterdir()) == []
 
 
 def test_options_of_another_etcd_are_not_taken(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,8 @@ import psutil
 import pytest
 
 from elastic_launch.rendezvous.etcd_store import EtcdStore
+from elastic_launch.rendezvous.http.face import Face
+from elastic_launch.rendezvous.http.limits import Limits
 from elastic_launch.rendezvous.messages import (
     Announce,
     Done,
@@ -53,9 +55,9 @@ def test_500_short_jobs_leave_nothing_behind(run: Run, dial: Dial, version: str)
     async def scenario() -> None:
         with running_etcd(version) as etcd:
             store = EtcdStore(etcd.address)
-            server = await Server.start(store=store, election=Election(lease=5.0))
+            face = Face(Limits(keep_finished=2.0))
+            server = await Server.start(store=store, election=Election(lease=5.0), face=face)
             jobs = server._app.state.jobs
-            jobs._keep = 2.0
             try:
                 async with asyncio.timeout(10):
                     while not jobs.decides:

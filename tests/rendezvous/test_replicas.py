@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -60,7 +60,7 @@ class Line(Store):
         self._check()
         await self._store.revoke(lease)
 
-    async def watch(self, prefix: str) -> AsyncIterator[dict[str, Held]]:
+    async def watch(self, prefix: str) -> AsyncGenerator[dict[str, Held], None]:
         changes = self._store.watch(prefix)
         upcoming = asyncio.ensure_future(anext(changes))
         try:
@@ -73,7 +73,7 @@ class Line(Store):
         finally:
             upcoming.cancel()
             await asyncio.gather(upcoming, return_exceptions=True)
-            await changes.aclose()  # type: ignore[attr-defined]
+            await changes.aclose()
 
     async def close(self) -> None:
         pass

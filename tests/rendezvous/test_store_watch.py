@@ -16,7 +16,7 @@ Watch = AsyncIterator[dict[str, Held]]
 
 def watching(store: Store, prefix: str) -> Any:
     """`async with watching(...) as watch`: closed at the end."""
-    return aclosing(store.watch(prefix))  # type: ignore[type-var]
+    return aclosing(store.watch(prefix))
 
 
 async def shown(watch: Watch) -> dict[str, bytes]:
