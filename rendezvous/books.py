@@ -47,6 +47,7 @@ class Books:
     vacated: set[Slot] = field(default_factory=set)  # slots whose workers left for a lower `max`
     exits: set[str] = field(default_factory=set)  # workers whose exit has been accounted for
     drained: set[str] = field(default_factory=set)  # workers that were asked to leave
+    drained_agents: set[str] = field(default_factory=set)  # whose hosts were, with all that is started there
     ended: int = 0  # scripts that ended well without ever joining
     over: str = ""  # "done", "failed"
     failure: Failed | None = None
@@ -235,6 +236,7 @@ class Books:
         self.roster.forget(agent.name)
         self.restarts = {slot: due for slot, due in self.restarts.items() if slot[0] != agent.name}
         self.vacated = {slot for slot in self.vacated if slot[0] != agent.name}
+        self.drained_agents.discard(agent.name)
 
     def finish(self) -> None:
         """Success is decided. Nothing is announced from here on."""

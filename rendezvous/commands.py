@@ -34,6 +34,7 @@ def drain_host(books: Books, host: str) -> None:
         raise KeyError(host)
     for agent in agents:
         agent.leaving = True
+        books.drained_agents.add(agent.name)
         books.vacated = {slot for slot in books.vacated if slot[0] != agent.name}
         for worker in books.roster.of_agent(agent.name):
             drain(books, worker)

@@ -10,7 +10,8 @@ from .messages import Failed, JobSpec
 class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     """`spec` is what the job's first agent said; `min` and `max` are what holds, as they can be changed at run time.
 
-    `crashes` have been counted against the budget. `drained` are workers that were asked to leave, by their nonces.
+    `crashes` have been counted against the budget. `drained` are workers that were asked to leave, by their nonces, and
+    `drained_agents` those whose whole host was. `vacated` are slots (agent, local rank) that a lower `max` has emptied.
     `failed` is how the job has failed, if it has.
     """
 
@@ -19,4 +20,6 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     max: int
     crashes: int = 0
     drained: list[str] = []
+    drained_agents: list[str] = []
+    vacated: list[tuple[str, int]] = []
     failed: Failed | None = None

@@ -69,6 +69,7 @@ def _hello(books: Books, name: str, hello: Hello) -> None:
     refusal = _refusal(books, name, hello)
     fresh = name not in books.roster.agents
     agent = books.roster.add_agent(name, hello.host, hello.meeting, books.now)
+    agent.leaving = agent.leaving or name in books.drained_agents
     if refusal:
         books.tell(name, Refused(refusal))
         books.note("refused", f"{hello.host} was refused: {refusal}", agent=name)

@@ -196,6 +196,8 @@ class Membership:
             max=books.spec.max,
             crashes=books.budget.used,
             drained=sorted(books.drained),
+            drained_agents=sorted(books.drained_agents),
+            vacated=sorted(books.vacated),
             failed=books.failure,
         )
 
@@ -233,7 +235,8 @@ class Membership:
         books.agreed = facts.spec
         books.spec = msgspec.structs.replace(facts.spec, min=facts.min, max=facts.max)
         books.budget.used = facts.crashes
-        books.drained = set(facts.drained)
+        books.drained, books.drained_agents = set(facts.drained), set(facts.drained_agents)
+        books.vacated = set(facts.vacated)
         if facts.failed is not None:
             books.over, books.failure = "failed", facts.failed
 

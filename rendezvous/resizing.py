@@ -67,10 +67,11 @@ def fill_vacated(books: Books) -> None:
         return
     expected = [worker for worker in books.roster.workers.values() if not worker.leaving and not worker.released]
     room = books.spec.max - len(expected) - len(books.restarts)
-    for slot in sorted(books.vacated)[: max(0, room)]:
+    known = [slot for slot in sorted(books.vacated) if slot[0] in books.roster.agents]
+    for slot in known[: max(0, room)]:
         books.vacated.discard(slot)
-        agent = books.roster.agents.get(slot[0])
+        agent = books.roster.agents[slot[0]]
         taken = any(worker.local_rank == slot[1] for worker in books.roster.of_agent(slot[0]))
-        if agent is not None and not agent.leaving and not taken:
+        if not agent.leaving and not taken:
             books.restarts[slot] = books.now
             books.tell(slot[0], Restart(slot[1]))

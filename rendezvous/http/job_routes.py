@@ -56,7 +56,7 @@ def job_routes(jobs: Jobs, streams: Streams, guard: Sequence[Depends] = ()) -> A
 
     @router.get("", response_model=JobList, responses=problems())
     async def list_jobs() -> dict[str, Any]:
-        """The jobs of this server; an ended one for about a minute."""
+        """The jobs of this server; an ended one for as long as `--keep-finished` says."""
         return {"jobs": [known(name).snapshot() for name in jobs.names()]}
 
     @router.get("/{job}", response_model=JobView, responses=problems(404))
