@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import AuthorizationError, ElasticError, RendezvousError
 from ..rendezvous.client import Client
-from ..rendezvous.meeting import MeetingServer
+from ..rendezvous.meeting.point import MeetingServer
 from ..rendezvous.messages import Hello, JobSpec, Stop, ToAgent, ToServer, Welcome
 from . import exits
 from .address import address_towards

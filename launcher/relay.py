@@ -45,7 +45,7 @@ _LEAST_EVICTION = 30.0  # seconds that an evicted worker has at least to answer
 
 
 class MeetingPoint(Protocol):
-    """Where the members of a generation whose rank 0 is here meet (`rendezvous.meeting.MeetingServer`)."""
+    """Where the members of a generation whose rank 0 is here meet (`rendezvous.meeting.point.MeetingServer`)."""
 
     address: str
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from .effects import Event
+from .membership.effects import Event
 
 
 class History:

@@ -15,17 +15,17 @@ from typing import Any, Protocol, TypeVar
 
 from ..errors import RendezvousError
 from .clock import AwakeClock
-from .effects import Confirm, Effect, Event, Finish, Persist, PersistDone, Tell
-from .facts import Facts
 from .history import History
 from .leadership import Mandate
 from .logs import about
-from .members import FormedGeneration, Timing
-from .membership import Membership
+from .membership.effects import Confirm, Effect, Event, Finish, Persist, PersistDone, Tell
+from .membership.facts import Facts
+from .membership.machine import Membership
+from .membership.members import FormedGeneration, Timing
+from .membership.tally import Tally
 from .messages import Hello, JobSpec, ToAgent, ToServer
-from .records import JobRecord, JobRecords, RecordConflict
-from .store import FenceLost, StoreUnavailable
-from .tally import Tally
+from .stores.records import JobRecord, JobRecords, RecordConflict
+from .stores.store import FenceLost, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 

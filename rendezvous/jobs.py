@@ -9,11 +9,11 @@ from ..errors import RendezvousError
 from .clock import AwakeClock
 from .job import Connection, Job, NewMembership
 from .leadership import Mandate
-from .members import Timing
-from .membership import Membership
+from .membership.machine import Membership
+from .membership.members import Timing
 from .messages import JobSpec
-from .records import PREFIX, decode
-from .store import FenceLost, StoreUnavailable
+from .stores.records import PREFIX, decode
+from .stores.store import FenceLost, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from ..errors import ElasticError
-from .store import Fence, FenceLost, Held, Store, StoreUnavailable
+from .stores.store import Fence, FenceLost, Held, Store, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 

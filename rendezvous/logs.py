@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from .effects import Event
+from .membership.effects import Event
 
 FORMATS = ("text", "json")
 _FIELDS = ("asctime", "levelname", "name", "message")

@@ -13,15 +13,15 @@ from pathlib import Path
 from ..errors import ElasticError, UsageError
 from . import logs
 from .bearer import TokenFile
-from .etcd_address import EXAMPLE, EtcdAddress
-from .etcd_process import own_etcd
 from .http.app import Election
 from .http.face import Face
 from .http.limits import Limits
-from .members import Timing
-from .open_store import open_etcd, open_store
+from .membership.members import Timing
 from .server import Server
-from .store import Store, StoreUnavailable
+from .stores.etcd.address import EXAMPLE, EtcdAddress
+from .stores.etcd.process import own_etcd
+from .stores.opening import open_etcd, open_store
+from .stores.store import Store, StoreUnavailable
 from .tls import server_context
 
 DEFAULT_PORT = 29600

@@ -19,10 +19,10 @@ from ..errors import RendezvousError
 from .http.app import Election, create_app
 from .http.face import Face
 from .job import NewMembership
-from .members import Timing
-from .membership import Membership
-from .memory_store import MemoryStore
-from .store import Store
+from .membership.machine import Membership
+from .membership.members import Timing
+from .stores.memory import MemoryStore
+from .stores.store import Store
 
 __all__ = ["Election", "Server", "create_app"]
 

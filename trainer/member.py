@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ..errors import RingError, StateMismatchError
-from ..rendezvous.meeting_client import GatherTimeout, MeetingClient
+from ..rendezvous.meeting.client import GatherTimeout, MeetingClient
 from ..rendezvous.messages import Announce, Broken, Formed, Ready, Released, Stalled
 from ..rendezvous.progress import Progress
 from .ballot import join_ballots

@@ -18,9 +18,9 @@ from ..job import NewMembership
 from ..jobs import Jobs
 from ..leader_only import LeaderOnly
 from ..leadership import Leadership, Mandate
-from ..members import Timing
-from ..membership import Membership
-from ..store import Fence, Store
+from ..membership.machine import Membership
+from ..membership.members import Timing
+from ..stores.store import Fence, Store
 from .authorization import Authorization
 from .events import Streams
 from .face import Face

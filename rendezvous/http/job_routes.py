@@ -10,11 +10,11 @@ from fastapi import APIRouter, Header, HTTPException, Query, Request, Response
 from fastapi.params import Depends
 from fastapi.responses import StreamingResponse
 
-from ..effects import Effect
 from ..job import Job, JobOver
 from ..jobs import Jobs
-from ..membership import Membership
-from ..store import FenceLost, StoreUnavailable
+from ..membership.effects import Effect
+from ..membership.machine import Membership
+from ..stores.store import FenceLost, StoreUnavailable
 from .events import Streams
 from .views import (
     DrainHost,

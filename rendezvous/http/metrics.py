@@ -15,7 +15,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from ..jobs import Jobs
-from ..tally import FORMING_LIMITS, Tally
+from ..membership.tally import FORMING_LIMITS, Tally
 from .events import Streams
 
 _STATES = (

@@ -12,7 +12,7 @@ from fastapi.params import Depends
 
 from ...errors import RendezvousError
 from ..jobs import Jobs
-from ..store import Store
+from ..stores.store import Store
 from .metrics import Metrics
 from .views import Health, Problem, Readiness
 

@@ -15,13 +15,11 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
-from elastic_launch.rendezvous.effects import Effect, Tell
-from elastic_launch.rendezvous.etcd_store import EtcdStore
-from elastic_launch.rendezvous.facts import Facts
 from elastic_launch.rendezvous.http.face import Face
-from elastic_launch.rendezvous.members import FormedGeneration, Timing
-from elastic_launch.rendezvous.membership import Membership
-from elastic_launch.rendezvous.memory_store import MemoryStore
+from elastic_launch.rendezvous.membership.effects import Effect, Tell
+from elastic_launch.rendezvous.membership.facts import Facts
+from elastic_launch.rendezvous.membership.machine import Membership
+from elastic_launch.rendezvous.membership.members import FormedGeneration, Timing
 from elastic_launch.rendezvous.messages import (
     Hello,
     JobSpec,
@@ -32,7 +30,9 @@ from elastic_launch.rendezvous.messages import (
     encode,
 )
 from elastic_launch.rendezvous.server import Server
-from elastic_launch.rendezvous.store import Store
+from elastic_launch.rendezvous.stores.etcd.store import EtcdStore
+from elastic_launch.rendezvous.stores.memory import MemoryStore
+from elastic_launch.rendezvous.stores.store import Store
 
 from .etcds import Etcd, running_etcd
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from elastic_launch.rendezvous.etcd_address import EtcdAddress
-from elastic_launch.rendezvous.etcd_cluster import CALL_SECONDS
-from elastic_launch.rendezvous.store import Store, StoreUnavailable
+from elastic_launch.rendezvous.stores.etcd.address import EtcdAddress
+from elastic_launch.rendezvous.stores.etcd.cluster import CALL_SECONDS
+from elastic_launch.rendezvous.stores.store import Store, StoreUnavailable
 
 SLACK = 1.0  # seconds for a busy machine
 SLOW = CALL_SECONDS + SLACK

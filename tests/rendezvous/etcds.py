@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from elastic_launch.errors import UsageError
-from elastic_launch.rendezvous.etcd_address import EtcdAddress
-from elastic_launch.rendezvous.etcd_process import EtcdProcess, etcd_in_path, etcd_version, packaged_etcd
+from elastic_launch.rendezvous.stores.etcd.address import EtcdAddress
+from elastic_launch.rendezvous.stores.etcd.process import EtcdProcess, etcd_in_path, etcd_version, packaged_etcd
 
 _NAMED = os.environ.get("ELASTIC_TEST_ETCD")  # read here: tests see no ELASTIC_ variables
 _FETCHED = Path(__file__).parents[2] / ".venv" / "debian" / "usr" / "bin" / "etcd"

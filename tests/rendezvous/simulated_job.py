@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from elastic_launch.rendezvous.effects import Effect, Event, Finish, Persist, PersistDone, Tell
-from elastic_launch.rendezvous.members import FormedGeneration, Timing
-from elastic_launch.rendezvous.membership import Membership
+from elastic_launch.rendezvous.membership.effects import Effect, Event, Finish, Persist, PersistDone, Tell
+from elastic_launch.rendezvous.membership.machine import Membership
+from elastic_launch.rendezvous.membership.members import FormedGeneration, Timing
 from elastic_launch.rendezvous.messages import (
     Announce,
     Beat,

@@ -13,13 +13,13 @@ from dataclasses import replace
 
 import msgspec
 
-from elastic_launch.rendezvous.etcd_address import EtcdAddress
-from elastic_launch.rendezvous.etcd_store import EtcdStore
 from elastic_launch.rendezvous.jobs import Jobs
 from elastic_launch.rendezvous.leadership import Mandate
-from elastic_launch.rendezvous.records import JobRecord
 from elastic_launch.rendezvous.server import Election, Server
-from elastic_launch.rendezvous.store import Fence
+from elastic_launch.rendezvous.stores.etcd.address import EtcdAddress
+from elastic_launch.rendezvous.stores.etcd.store import EtcdStore
+from elastic_launch.rendezvous.stores.records import JobRecord
+from elastic_launch.rendezvous.stores.store import Fence
 
 
 class StoppingStore(EtcdStore):

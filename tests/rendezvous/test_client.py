@@ -15,8 +15,8 @@ import pytest
 from elastic_launch.errors import RendezvousError, UsageError
 from elastic_launch.rendezvous import client as client_module
 from elastic_launch.rendezvous.client import Client, agent_url
-from elastic_launch.rendezvous.effects import Tell
-from elastic_launch.rendezvous.members import Timing
+from elastic_launch.rendezvous.membership.effects import Tell
+from elastic_launch.rendezvous.membership.members import Timing
 from elastic_launch.rendezvous.messages import (
     Beat,
     Done,

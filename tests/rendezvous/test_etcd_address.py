@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from elastic_launch.errors import UsageError
-from elastic_launch.rendezvous.etcd_address import EtcdAddress
-from elastic_launch.rendezvous.etcd_store import EtcdStore
-from elastic_launch.rendezvous.memory_store import MemoryStore
-from elastic_launch.rendezvous.open_store import open_store
+from elastic_launch.rendezvous.stores.etcd.address import EtcdAddress
+from elastic_launch.rendezvous.stores.etcd.store import EtcdStore
+from elastic_launch.rendezvous.stores.memory import MemoryStore
+from elastic_launch.rendezvous.stores.opening import open_store
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_a_server_without_etcd_needs_none_of_its_packages() -> None:
     done = python(
         "import sys\n"
         "import elastic_launch.launcher.main, elastic_launch.rendezvous.main\n"
-        "from elastic_launch.rendezvous import etcd_process\n"
-        "from elastic_launch.rendezvous.open_store import open_store\n"
+        "from elastic_launch.rendezvous.stores.etcd import process as etcd_process\n"
+        "from elastic_launch.rendezvous.stores.opening import open_store\n"
         "open_store('memory')\n"
         "print({'grpc', 'aetcd', 'google.protobuf'} & set(sys.modules))\n"
     )
@@ -116,7 +116,7 @@ def test_a_missing_package_is_named_with_the_way_out(package: str) -> None:
     done = python(
         "import sys\n"
         f"sys.modules[{package!r}] = None\n"
-        "from elastic_launch.rendezvous.open_store import open_store\n"
+        "from elastic_launch.rendezvous.stores.opening import open_store\n"
         "for _ in range(2):\n"
         "    try:\n"
         "        open_store('etcd://h:2379')\n"

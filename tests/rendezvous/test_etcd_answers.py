@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from elastic_launch.rendezvous.etcd_answers import EtcdError, Meaning
-from elastic_launch.rendezvous.etcd_api import grpc
+from elastic_launch.rendezvous.stores.etcd.answers import EtcdError, Meaning
+from elastic_launch.rendezvous.stores.etcd.api import grpc
 
 
 @pytest.mark.parametrize(

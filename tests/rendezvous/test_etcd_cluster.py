@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from elastic_launch.rendezvous.etcd_api import grpc, rpc
-from elastic_launch.rendezvous.etcd_cluster import ATTEMPT_SECONDS
-from elastic_launch.rendezvous.etcd_store import EtcdStore
+from elastic_launch.rendezvous.stores.etcd.api import grpc, rpc
+from elastic_launch.rendezvous.stores.etcd.cluster import ATTEMPT_SECONDS
+from elastic_launch.rendezvous.stores.etcd.store import EtcdStore
 
 from .counting import SLACK, SLOW, Counter, address_of, run, seconds_of
 from .etcds import Etcd, running_cluster

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from elastic_launch.rendezvous.etcd_api import rpc
-from elastic_launch.rendezvous.etcd_cluster import EtcdCluster
-from elastic_launch.rendezvous.etcd_member import EtcdMember, Metadata
-from elastic_launch.rendezvous.etcd_store import EtcdStore
-from elastic_launch.rendezvous.store import StoreUnavailable
+from elastic_launch.rendezvous.stores.etcd.api import rpc
+from elastic_launch.rendezvous.stores.etcd.cluster import EtcdCluster
+from elastic_launch.rendezvous.stores.etcd.member import EtcdMember, Metadata
+from elastic_launch.rendezvous.stores.etcd.store import EtcdStore
+from elastic_launch.rendezvous.stores.store import StoreUnavailable
 
 from .conftest import LIMIT
 from .counting import SLACK, address_of, run, seconds_until_unavailable
@@ -149,7 +149,7 @@ def test_nothing_is_left_behind(etcd: Etcd, what: str) -> None:
 
 IN_THE_MIDDLE_OF_CALLS = """
 import asyncio, subprocess, sys
-from elastic_launch.rendezvous.open_store import open_store
+from elastic_launch.rendezvous.stores.opening import open_store
 
 async def main():
     store = open_store(sys.argv[1])

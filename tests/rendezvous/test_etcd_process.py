@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from elastic_launch.errors import UsageError
-from elastic_launch.rendezvous import etcd_process
-from elastic_launch.rendezvous.etcd_address import EtcdAddress
-from elastic_launch.rendezvous.etcd_process import EtcdFailed, EtcdProcess, find_etcd, own_etcd
-from elastic_launch.rendezvous.etcd_store import EtcdStore
+from elastic_launch.rendezvous.stores.etcd import process as etcd_process
+from elastic_launch.rendezvous.stores.etcd.address import EtcdAddress
+from elastic_launch.rendezvous.stores.etcd.process import EtcdFailed, EtcdProcess, find_etcd, own_etcd
+from elastic_launch.rendezvous.stores.etcd.store import EtcdStore
 
 from .conftest import LIMIT
 from .etcds import etcd_binary, running_etcd
@@ -26,7 +26,7 @@ from .etcds import etcd_binary, running_etcd
 REPOSITORY = Path(__file__).parents[2]
 OWNER = """
 import time
-from elastic_launch.rendezvous.etcd_process import own_etcd
+from elastic_launch.rendezvous.stores.etcd.process import own_etcd
 with own_etcd() as address:
     print(address.endpoints[0], flush=True)
     time.sleep(60)

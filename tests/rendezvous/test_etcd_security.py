@@ -12,10 +12,10 @@ import pytest
 import trustme
 
 from elastic_launch.errors import UsageError
-from elastic_launch.rendezvous.etcd_address import EtcdAddress
-from elastic_launch.rendezvous.etcd_api import grpc, rpc
-from elastic_launch.rendezvous.etcd_store import EtcdStore
-from elastic_launch.rendezvous.store import StoreUnavailable
+from elastic_launch.rendezvous.stores.etcd.address import EtcdAddress
+from elastic_launch.rendezvous.stores.etcd.api import grpc, rpc
+from elastic_launch.rendezvous.stores.etcd.store import EtcdStore
+from elastic_launch.rendezvous.stores.store import StoreUnavailable
 
 from .etcds import Etcd, running_etcd
 from .test_store_watch import shown, shown_in_the_end, watching

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from elastic_launch.rendezvous.etcd_cluster import ATTEMPT_SECONDS
-from elastic_launch.rendezvous.etcd_store import EtcdStore
-from elastic_launch.rendezvous.store import StoreUnavailable
+from elastic_launch.rendezvous.stores.etcd.cluster import ATTEMPT_SECONDS
+from elastic_launch.rendezvous.stores.etcd.store import EtcdStore
+from elastic_launch.rendezvous.stores.store import StoreUnavailable
 
 from .cable import Cable
 from .counting import SLACK, SLOW, Counter, address_of, run, seconds_of, seconds_until_unavailable

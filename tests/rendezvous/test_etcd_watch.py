@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from elastic_launch.rendezvous import etcd_watch
-from elastic_launch.rendezvous.etcd_api import grpc, rpc
-from elastic_launch.rendezvous.etcd_cluster import EtcdCluster
-from elastic_launch.rendezvous.etcd_store import EtcdStore
-from elastic_launch.rendezvous.etcd_watch import Snapshot, changes_since
+from elastic_launch.rendezvous.stores.etcd import watch as etcd_watch
+from elastic_launch.rendezvous.stores.etcd.api import grpc, rpc
+from elastic_launch.rendezvous.stores.etcd.cluster import EtcdCluster
+from elastic_launch.rendezvous.stores.etcd.store import EtcdStore
+from elastic_launch.rendezvous.stores.etcd.watch import Snapshot, changes_since
 
 from .counting import Counter, address_of, run
 from .etcds import Etcd

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from elastic_launch.rendezvous.etcd_address import EtcdAddress
-from elastic_launch.rendezvous.etcd_store import EtcdStore
 from elastic_launch.rendezvous.messages import (
     Announce,
     Broken,
@@ -28,8 +26,10 @@ from elastic_launch.rendezvous.messages import (
     Welcome,
     WorkerClaim,
 )
-from elastic_launch.rendezvous.records import JobRecords
 from elastic_launch.rendezvous.server import Election, Server
+from elastic_launch.rendezvous.stores.etcd.address import EtcdAddress
+from elastic_launch.rendezvous.stores.etcd.store import EtcdStore
+from elastic_launch.rendezvous.stores.records import JobRecords
 
 from .conftest import Agent, Dial, Run
 from .etcds import Etcd, running_etcd

@@ -7,7 +7,6 @@ import asyncio
 import psutil
 import pytest
 
-from elastic_launch.rendezvous.etcd_store import EtcdStore
 from elastic_launch.rendezvous.http.face import Face
 from elastic_launch.rendezvous.http.limits import Limits
 from elastic_launch.rendezvous.messages import (
@@ -24,6 +23,7 @@ from elastic_launch.rendezvous.messages import (
     ToAgent,
 )
 from elastic_launch.rendezvous.server import Election, Server
+from elastic_launch.rendezvous.stores.etcd.store import EtcdStore
 
 from .conftest import Agent, Dial, Run
 from .etcds import running_etcd

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from elastic_launch.errors import RingError
-from elastic_launch.rendezvous import meeting
-from elastic_launch.rendezvous.meeting import MeetingServer
-from elastic_launch.rendezvous.meeting_client import GatherTimeout, MeetingClient, MeetingTimeout
-from elastic_launch.rendezvous.meeting_messages import (
+from elastic_launch.rendezvous.meeting import point as meeting
+from elastic_launch.rendezvous.meeting.client import GatherTimeout, MeetingClient, MeetingTimeout
+from elastic_launch.rendezvous.meeting.messages import (
     MAX_FRAME,
     PREFIX,
     Enter,
@@ -27,6 +26,7 @@ from elastic_launch.rendezvous.meeting_messages import (
     decode_reply,
     frame,
 )
+from elastic_launch.rendezvous.meeting.point import MeetingServer
 
 JOB, SECRET = "digits", "open sesame"
 LIMIT = 10.0
@@ -335,7 +335,7 @@ def test_members_of_a_meeting_point_that_ends_wait_no_longer(
 def test_a_server_that_hangs_ends_the_call_at_its_limit(
     new_client: NewClient, monkeypatch: pytest.MonkeyPatch, threads: ThreadPoolExecutor
 ) -> None:
-    monkeypatch.setattr("elastic_launch.rendezvous.meeting_client._SLACK", 0.1)
+    monkeypatch.setattr("elastic_launch.rendezvous.meeting.client._SLACK", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = new_client(address=f"127.0.0.1:{listener.getsockname()[1]}")
         call = threads.submit(client.get, "a", 0.1)
@@ -451,7 +451,7 @@ def test_closing_twice_is_harmless_and_leaves_no_thread_and_no_port() -> None:
 
 def test_the_member_side_imports_neither_torch_nor_asyncio() -> None:
     code = (
-        "import sys, elastic_launch.rendezvous.meeting_client; print('torch' in sys.modules, 'asyncio' in sys.modules)"
+        "import sys, elastic_launch.rendezvous.meeting.client; print('torch' in sys.modules, 'asyncio' in sys.modules)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.split() == ["False", "False"]

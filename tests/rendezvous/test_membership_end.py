@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from elastic_launch.rendezvous.budget import CrashBudget, exit_in_words
-from elastic_launch.rendezvous.effects import Persist, PersistDone, Tell
-from elastic_launch.rendezvous.members import FormedGeneration
-from elastic_launch.rendezvous.membership import Membership
+from elastic_launch.rendezvous.membership.budget import CrashBudget, exit_in_words
+from elastic_launch.rendezvous.membership.effects import Persist, PersistDone, Tell
+from elastic_launch.rendezvous.membership.machine import Membership
+from elastic_launch.rendezvous.membership.members import FormedGeneration
 from elastic_launch.rendezvous.messages import (
     Announce,
     Done,

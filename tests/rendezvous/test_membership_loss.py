@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from elastic_launch.rendezvous.damage import unreachable
-from elastic_launch.rendezvous.members import Generation, Timing
+from elastic_launch.rendezvous.membership.damage import unreachable
+from elastic_launch.rendezvous.membership.members import Generation, Timing
 from elastic_launch.rendezvous.messages import Broken, Exited, Formed, JobSpec, Stalled
 
 from .simulated_job import SimulatedJob, SimulatedWorker

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from elastic_launch.rendezvous.members import Worker
+from elastic_launch.rendezvous.membership.members import Worker
+from elastic_launch.rendezvous.membership.pace import Pace
+from elastic_launch.rendezvous.membership.resizing import surplus
 from elastic_launch.rendezvous.messages import Beat, JobSpec
-from elastic_launch.rendezvous.pace import Pace
-from elastic_launch.rendezvous.resizing import surplus
 
 from .simulated_job import SimulatedJob
 from .test_membership_loss import nonces, running_job

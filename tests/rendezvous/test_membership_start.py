@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elastic_launch.rendezvous.membership import Membership
+from elastic_launch.rendezvous.membership.machine import Membership
 from elastic_launch.rendezvous.messages import Exited, Failed, Hello, JobSpec, Refused
 
 from .simulated_job import SimulatedJob

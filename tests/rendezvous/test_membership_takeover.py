@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from elastic_launch.rendezvous.effects import Confirm, Effect, Tell
-from elastic_launch.rendezvous.facts import Facts
-from elastic_launch.rendezvous.members import FormedGeneration, Timing
-from elastic_launch.rendezvous.membership import Membership
+from elastic_launch.rendezvous.membership.effects import Confirm, Effect, Tell
+from elastic_launch.rendezvous.membership.facts import Facts
+from elastic_launch.rendezvous.membership.machine import Membership
+from elastic_launch.rendezvous.membership.members import FormedGeneration, Timing
 from elastic_launch.rendezvous.messages import (
     Announce,
     Beat,

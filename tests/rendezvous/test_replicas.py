@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from elastic_launch.rendezvous.members import Timing
-from elastic_launch.rendezvous.memory_store import MemoryStore
+from elastic_launch.rendezvous.membership.members import Timing
 from elastic_launch.rendezvous.messages import Announce, Done, Exited, Finished, Release, Restart, Started
 from elastic_launch.rendezvous.server import Election, Server
-from elastic_launch.rendezvous.store import Fence, Held, Store, StoreUnavailable
+from elastic_launch.rendezvous.stores.memory import MemoryStore
+from elastic_launch.rendezvous.stores.store import Fence, Held, Store, StoreUnavailable
 
 from .agents import Agent, new_agent, run_together
 from .conftest import Run, Until

@@ -16,9 +16,8 @@ from websockets.exceptions import ConnectionClosed
 
 from elastic_launch.errors import RendezvousError
 from elastic_launch.rendezvous import agent_connection, job
-from elastic_launch.rendezvous.effects import Effect, Event, Finish, Persist, PersistDone, Tell
-from elastic_launch.rendezvous.members import FormedGeneration, Timing
-from elastic_launch.rendezvous.memory_store import MemoryStore
+from elastic_launch.rendezvous.membership.effects import Effect, Event, Finish, Persist, PersistDone, Tell
+from elastic_launch.rendezvous.membership.members import FormedGeneration, Timing
 from elastic_launch.rendezvous.messages import (
     Beat,
     Failed,
@@ -34,7 +33,8 @@ from elastic_launch.rendezvous.messages import (
     encode,
 )
 from elastic_launch.rendezvous.server import Server
-from elastic_launch.rendezvous.store import Held, StoreUnavailable
+from elastic_launch.rendezvous.stores.memory import MemoryStore
+from elastic_launch.rendezvous.stores.store import Held, StoreUnavailable
 
 from .conftest import LIMIT, Agent, Dial, Run, Serve, Until
 

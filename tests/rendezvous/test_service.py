@@ -10,8 +10,7 @@ import time
 
 import pytest
 
-from elastic_launch.rendezvous.members import Timing
-from elastic_launch.rendezvous.memory_store import MemoryStore
+from elastic_launch.rendezvous.membership.members import Timing
 from elastic_launch.rendezvous.messages import (
     Announce,
     Done,
@@ -20,6 +19,7 @@ from elastic_launch.rendezvous.messages import (
     Release,
 )
 from elastic_launch.rendezvous.server import Server
+from elastic_launch.rendezvous.stores.memory import MemoryStore
 
 from . import agents
 from .agents import NewAgent, run_together

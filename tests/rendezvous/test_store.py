@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from elastic_launch.errors import RendezvousError
-from elastic_launch.rendezvous.memory_store import MemoryStore
-from elastic_launch.rendezvous.records import JobRecord, JobRecords, RecordConflict
-from elastic_launch.rendezvous.store import Fence, FenceLost, Held, Store, StoreUnavailable
+from elastic_launch.rendezvous.stores.memory import MemoryStore
+from elastic_launch.rendezvous.stores.records import JobRecord, JobRecords, RecordConflict
+from elastic_launch.rendezvous.stores.store import Fence, FenceLost, Held, Store, StoreUnavailable
 
 from .conftest import MakeStore, WithStore
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from elastic_launch.rendezvous.store import FenceLost, Store
+from elastic_launch.rendezvous.stores.store import FenceLost, Store
 
 from .conftest import LIMIT, MakeStore, WithStore
 

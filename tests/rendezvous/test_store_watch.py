@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from elastic_launch.rendezvous.store import Held, Store
+from elastic_launch.rendezvous.stores.store import Held, Store
 
 from .conftest import LIMIT, MakeStore, WithStore
 

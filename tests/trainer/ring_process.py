@@ -18,7 +18,7 @@ def serve(pipe: Connection, meeting: str) -> None:
     import torch
     import torch.distributed as dist
 
-    from elastic_launch.rendezvous.meeting_client import MeetingClient
+    from elastic_launch.rendezvous.meeting.client import MeetingClient
     from elastic_launch.trainer.ring import undertaker
     from elastic_launch.trainer.ring.ring import Ring, RingOptions
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from elastic_launch.rendezvous.meeting import MeetingServer
+from elastic_launch.rendezvous.meeting.point import MeetingServer
 
 from .ring_process import JOB, SECRET, RingProcess
 

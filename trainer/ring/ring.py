@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 from torch.distributed import distributed_c10d
 
-from ...rendezvous.meeting_client import MeetingClient
+from ...rendezvous.meeting.client import MeetingClient
 from . import gloo, nccl, undertaker
 from .addresses import RingAddresses
 from .group import BACKEND, ElasticGroup, make_groups_with

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from elastic_launch.rendezvous.http.face import Face
-from elastic_launch.rendezvous.members import Timing
+from elastic_launch.rendezvous.membership.members import Timing
 from elastic_launch.rendezvous.server import Server
 
 from ..agents import Agent, run_together

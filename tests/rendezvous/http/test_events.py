@@ -12,12 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
-from elastic_launch.rendezvous.effects import Event
 from elastic_launch.rendezvous.history import History
 from elastic_launch.rendezvous.http import events
 from elastic_launch.rendezvous.http.face import Face
 from elastic_launch.rendezvous.http.limits import Limits
 from elastic_launch.rendezvous.job import HISTORY
+from elastic_launch.rendezvous.membership.effects import Event
 
 from ..conftest import LIMIT, Run, Until
 from .conftest import RunJob, Running

@@ -18,7 +18,7 @@ from schemathesis import GenerationMode, checks
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from elastic_launch.rendezvous.members import Timing
+from elastic_launch.rendezvous.membership.members import Timing
 from elastic_launch.rendezvous.messages import Failed, Hello, JobSpec, Refused, Welcome, decode_to_agent, encode
 from elastic_launch.rendezvous.server import Server
 

@@ -9,7 +9,7 @@ import pytest
 from elastic_launch.errors import UsageError
 from elastic_launch.rendezvous.http.face import Face
 from elastic_launch.rendezvous.http.limits import Limits, TokenBucket, within
-from elastic_launch.rendezvous.membership import Membership
+from elastic_launch.rendezvous.membership.machine import Membership
 from elastic_launch.rendezvous.messages import (
     Beat,
     Broken,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from elastic_launch.rendezvous.effects import Event
-from elastic_launch.rendezvous.members import Timing
+from elastic_launch.rendezvous.membership.effects import Event
+from elastic_launch.rendezvous.membership.members import Timing
+from elastic_launch.rendezvous.membership.tally import FORMING_LIMITS, Tally
 from elastic_launch.rendezvous.messages import Announce, Beat, Exited, Failed, Release
-from elastic_launch.rendezvous.tally import FORMING_LIMITS, Tally
 
 from ..conftest import Run, Until
 from .conftest import RunJob, Running

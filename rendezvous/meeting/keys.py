@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .meeting_messages import (
+from .messages import (
     MAX_FRAME,
     MAX_KEYS,
     Add,

@@ -12,13 +12,13 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from .etcd_address import EtcdAddress
-from .etcd_answers import EtcdError, Meaning
-from .etcd_api import rpc
-from .etcd_cluster import CALL_SECONDS, PAUSE_SECONDS, EtcdCluster
-from .etcd_member import EtcdMember, Metadata
-from .etcd_watch import Snapshot, changes_since
-from .store import Fence, FenceLost, Held, Store, StoreUnavailable
+from ..store import Fence, FenceLost, Held, Store, StoreUnavailable
+from .address import EtcdAddress
+from .answers import EtcdError, Meaning
+from .api import rpc
+from .cluster import CALL_SECONDS, PAUSE_SECONDS, EtcdCluster
+from .member import EtcdMember, Metadata
+from .watch import Snapshot, changes_since
 
 _PAGE = 200  # keys in one answer: with values of 64 KiB each still a moderate message
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from ..messages import Restart
 from .books import Books
 from .commands import drain
 from .members import Generation, Worker
-from .messages import Restart
 
 
 def resize(books: Books, least: int, most: int) -> None:

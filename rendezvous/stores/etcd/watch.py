@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
-from .etcd_answers import EtcdError, Meaning
-from .etcd_api import rpc
-from .etcd_cluster import ATTEMPT_SECONDS, EtcdCluster
-from .etcd_stream import EtcdStream
-from .store import Held
+from ..store import Held
+from .answers import EtcdError, Meaning
+from .api import rpc
+from .cluster import ATTEMPT_SECONDS, EtcdCluster
+from .stream import EtcdStream
 
 SILENCE_SECONDS = 1.0  # then the member is asked for a sign
 SIGN_SECONDS = 1.0  # for that sign

@@ -16,8 +16,8 @@ from typing import cast
 
 import msgspec
 
-from ..errors import RingError
-from .meeting_messages import (
+from ...errors import RingError
+from .messages import (
     MAX_FRAME,
     PREFIX,
     Add,

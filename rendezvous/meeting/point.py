@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from .meeting_keys import GenerationKeys, Pending
-from .meeting_messages import (
+from .keys import GenerationKeys, Pending
+from .messages import (
     MAX_FIRST_FRAME,
     MAX_FRAME,
     PREFIX,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from ..messages import Announce, Done, Evicted, Failed, JobSpec, Place, Release, Released, ToAgent
 from .budget import CrashBudget, Slot
 from .effects import Confirm, Effect, Event, Finish, Persist, PersistDone, Tell
 from .members import Agent, Generation, Timing, Worker
-from .messages import Announce, Done, Evicted, Failed, JobSpec, Place, Release, Released, ToAgent
 from .roster import Roster
 
 

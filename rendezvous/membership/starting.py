@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..messages import Failed
 from .books import Books, Cut
 from .members import Worker
-from .messages import Failed
 
 STATE_LOST = 76  # the job's exit code
 

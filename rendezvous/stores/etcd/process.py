@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import ElasticError, UsageError
-from .etcd_address import EtcdAddress
+from ....errors import ElasticError, UsageError
+from .address import EtcdAddress
 from .scratch import scratch_folder
 
 _log = logging.getLogger(__name__)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..messages import Broken, Finished, Formed, Leaving, Ready, Registered, Released, Stalled, ToServer
 from .books import Books
 from .members import Agent, Generation, Worker
-from .messages import Broken, Finished, Formed, Leaving, Ready, Registered, Released, Stalled, ToServer
 
 
 def hear_worker(books: Books, agent: Agent, worker: Worker, message: ToServer) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..errors import UsageError
-from .etcd_address import EXAMPLE, EtcdAddress
-from .memory_store import MemoryStore
+from ...errors import UsageError
+from .etcd.address import EXAMPLE, EtcdAddress
+from .memory import MemoryStore
 from .store import Store
 
 
@@ -22,6 +22,6 @@ def open_store(text: str) -> Store:
 
 def open_etcd(address: EtcdAddress) -> Store:
     """UsageError if a package is missing, or a file that the address names cannot be read."""
-    from .etcd_store import EtcdStore  # gRPC is imported only where it is used
+    from .etcd.store import EtcdStore  # gRPC is imported only where it is used
 
     return EtcdStore(address)

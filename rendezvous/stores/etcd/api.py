@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from ..errors import UsageError
+from ....errors import UsageError
 
 # Unless told otherwise, gRPC looks after its threads at every fork of this process, such as that of a worker, complains in
 # the log when it cannot, and disturbs the child. Read at the import, so what is inherited by children stays as it was.

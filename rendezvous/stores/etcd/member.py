@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
-from .etcd_address import EtcdAddress
-from .etcd_answers import EtcdError, Meaning
-from .etcd_api import grpc, rpc
-from .etcd_stream import EtcdStream
+from ....errors import UsageError
+from .address import EtcdAddress
+from .answers import EtcdError, Meaning
+from .api import grpc, rpc
+from .stream import EtcdStream
 
 Metadata = tuple[tuple[str, str], ...]
 

@@ -10,8 +10,8 @@ import asyncio
 
 import msgspec
 
-from ..errors import RendezvousError
-from .facts import Facts
+from ...errors import RendezvousError
+from ..membership.facts import Facts
 from .store import Fence, Store, StoreUnavailable
 
 PREFIX = "jobs/"

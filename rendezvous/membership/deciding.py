@@ -6,11 +6,11 @@ come in, the same books lead to the same decision.
 
 from __future__ import annotations
 
+from ..messages import Failed
 from .books import Books, Cut
 from .cutting import LetGo, change, survivors
 from .damage import Damage, damage, unreachable, watched
 from .members import FormedGeneration, Generation
-from .messages import Failed
 from .resizing import drain_surplus, fill_vacated
 from .starting import find_checkpoint, start, state_lost
 

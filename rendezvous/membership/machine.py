@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from ..messages import Beat, Failed, JobSpec, ToServer
 from .books import Books
 from .budget import CrashBudget
 from .commands import drain, drain_host, stop
@@ -21,7 +22,6 @@ from .effects import Confirm, Effect, Event, Finish, Persist, PersistDone, Tell
 from .facts import Facts
 from .hearing import hear
 from .members import FormedGeneration, Generation, Timing
-from .messages import Beat, Failed, JobSpec, ToServer
 from .resizing import resize
 from .roster import Roster
 from .snapshot import snapshot

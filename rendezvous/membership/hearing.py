@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from .books import Books
-from .budget import by_own_fault, exit_in_words
-from .commands import drain, stop
-from .members import Agent, Worker
-from .messages import (
+from ..messages import (
     Beat,
     Done,
     Dying,
@@ -25,6 +21,10 @@ from .messages import (
     Welcome,
     WorkerClaim,
 )
+from .books import Books
+from .budget import by_own_fault, exit_in_words
+from .commands import drain, stop
+from .members import Agent, Worker
 from .reports import broken, finished, formed, hear_worker, leave, ready
 
 _LEAP = 1 << 20  # generations that a server before this one may have announced without making one durable

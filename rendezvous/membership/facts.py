@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .messages import Failed, JobSpec
+from ..messages import Failed, JobSpec
 
 
 class Facts(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from .etcd_api import grpc
+from .api import grpc
 
 
 class Meaning(Enum):

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ..errors import UsageError
+from ....errors import UsageError
 
 PASSWORD_VARIABLE = "ELASTIC_ETCD_PASSWORD"
 DEFAULT_PREFIX = "/elastic-launch/"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .messages import ToAgent
+from ..messages import ToAgent
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from .etcd_answers import EtcdError, Meaning
-from .etcd_api import grpc
+from .answers import EtcdError, Meaning
+from .api import grpc
 
 
 class EtcdStream:

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from ..errors import UsageError
-from .etcd_address import EtcdAddress
-from .etcd_answers import EtcdError, Meaning
-from .etcd_api import rpc
-from .etcd_member import EtcdMember, Metadata, tls_credentials
-from .store import StoreUnavailable
+from ....errors import UsageError
+from ..store import StoreUnavailable
+from .address import EtcdAddress
+from .answers import EtcdError, Meaning
+from .api import rpc
+from .member import EtcdMember, Metadata, tls_credentials
 
 ATTEMPT_SECONDS = 1.0  # for one member's answer, and for a connection to it
 CALL_SECONDS = 4.0  # for a call in all: longer than an election

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..messages import Drain, Failed
 from .books import Books
 from .members import Worker
-from .messages import Drain, Failed
 from .reports import leave
 
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
-from ..errors import RendezvousError
+from ...errors import RendezvousError
 
 
 class StoreUnavailable(RendezvousError):

@@ -1,0 +1,1 @@
+"""The meeting point of a generation: a small key-value store, served by an agent, for its workers."""

@@ -1,0 +1,1 @@
+"""Where decisions live: the interface, and its implementations."""
