@@ -22,7 +22,7 @@ from .leadership import Mandate
 from .logs import about
 from .members import FormedGeneration, Timing
 from .membership import Membership
-from .messages import Hello, JobSpec, ToAgent, ToServer
+from .messages import Failed, Hello, JobSpec, ToAgent, ToServer
 from .records import JobRecord, JobRecords, RecordConflict
 from .store import FenceLost, StoreUnavailable
 from .tally import Tally
@@ -98,6 +98,11 @@ class Job:
             self._inbox.get_nowait()
         for connection in self._attached:
             connection.end(reason)
+
+    @property
+    def failure(self) -> Failed | None:
+        """How it has failed, if it has."""
+        return None if self._membership is None else self._membership.facts.failed
 
     def snapshot(self) -> dict[str, Any]:
         """What the job looks like, as plain JSON."""
