@@ -40,7 +40,7 @@ def worker_selector(job: str) -> str:
 
 
 def pod_name(job: str, number: int) -> str:
-    return f"{job}-{number}"
+    return f"{job}-worker-{number}"
 
 
 def controller_account(job: str) -> str:

@@ -80,7 +80,7 @@ def pod_of(item: Json) -> Pod:
 def number_of(job: str, name: str) -> int:
     """The number that a worker pod's name ends in, -1 if it is not one of ours."""
     prefix, _, number = name.rpartition("-")
-    return int(number) if prefix == job and number.isdecimal() else -1
+    return int(number) if prefix == f"{job}-worker" and number.isdecimal() else -1
 
 
 def _container(status: Json) -> Json:
