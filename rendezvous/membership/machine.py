@@ -203,7 +203,7 @@ class Membership:
 
     def next_deadline(self) -> float | None:
         """When `tick` is needed next; it may lie in the past, then at once."""
-        return None if self._books.over else min(self._books.deadlines, default=None)
+        return None if self._books.over else self._books.deadline
 
     @property
     def over(self) -> bool:
@@ -249,7 +249,7 @@ class Membership:
                 books.roster.unseen_until = (
                     now + books.timing.suspicion + books.timing.lease + books.timing.return_pause
                 )
-        late = now - max(min(books.deadlines, default=now), books.now)
+        late = now - max(now if books.deadline is None else books.deadline, books.now)
         if late > books.timing.lease / 3:
             self._after_pause(now, late)
         books.now = max(books.now, now)
