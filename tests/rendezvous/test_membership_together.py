@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from elastic_launch.rendezvous.membership.effects import Event, Tell
-from elastic_launch.rendezvous.membership.members import FormedGeneration, Generation
-from elastic_launch.rendezvous.messages import Announce, Formed, JobSpec, Leaving
+import time
+
+from elastic_launch.rendezvous.membership.effects import Effect, Event, Persist, Tell
+from elastic_launch.rendezvous.membership.machine import Membership
+from elastic_launch.rendezvous.membership.members import FormedGeneration, Generation, Timing
+from elastic_launch.rendezvous.messages import (
+    Announce,
+    Broken,
+    Exited,
+    Formed,
+    Hello,
+    JobSpec,
+    Leaving,
+    Ready,
+    Release,
+    Started,
+    ToServer,
+)
 
 from .simulated_job import SimulatedJob
 
@@ -51,3 +66,26 @@ def test_ranks_say_who_is_a_member_and_who_leaves() -> None:
     assert generation.ranks == {"b": 0, "a": 1, "c": -1}
     assert generation.everyone == ("b", "a", "c")
     assert FormedGeneration(2, ("b", "a")).ranks == {"b": 0, "a": 1}
+
+
+def test_thousands_of_workers_are_decided_about_in_a_moment() -> None:
+    """What grows with their square shows here: it took tens of seconds."""
+    count = 5000
+    machine = Membership(JobSpec(1, count), Timing())
+    spent = time.process_time()
+
+    def say(*messages: tuple[int, ToServer]) -> list[Effect]:
+        with machine.hearing_only():
+            heard = [effect for n, message in messages for effect in machine.said(f"agent-{n}", message, 1.0)]
+        return heard + machine.decide(1.0)
+
+    def told(effects: list[Effect], kind: type) -> int:
+        return sum(isinstance(effect, Tell) and isinstance(effect.message, kind) for effect in effects)
+
+    say(*[(n, Hello(f"agent-{n}", f"host-{n}", f"host-{n}:1")) for n in range(count)])
+    say(*[(n, Started(f"w{n}", 0)) for n in range(count)])
+    assert told(say(*[(n, Ready(f"w{n}")) for n in range(count)]), Announce) == count
+    assert any(isinstance(effect, Persist) for effect in say(*[(n, Formed(f"w{n}", 1)) for n in range(count)]))
+    assert told(machine.persisted(1, 1.0), Release) == count
+    assert told(say((7, Exited("w7", 137, local_rank=0)), (8, Broken("w8", 1))), Announce) == count - 1
+    assert time.process_time() - spent < 3.0
