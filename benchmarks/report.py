@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import date
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -16,6 +13,7 @@ from typing import Any
 
 import torch
 
+from .machine import machine as machine_alone
 from .settings import Settings
 from .summary import Summary, interval_of_median, summarise
 
@@ -34,18 +32,7 @@ class Row:
 
 
 def machine() -> dict[str, Any]:
-    model = ""
-    if os.path.exists("/proc/cpuinfo"):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return {
-        "date": date.today().isoformat(),
-        "cpu": model or platform.processor(),
-        "cores": len(os.sched_getaffinity(0)),
-        "load": list(os.getloadavg()),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
+    return {**machine_alone(), "torch": torch.__version__}
 
 
 def rows(results: Mapping[str, Any]) -> list[Row]:

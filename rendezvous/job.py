@@ -87,6 +87,8 @@ class Job:
         self._is_abandoned = False
         self._membership: Membership | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._failed_at: float | None = None
+        """When the machine's last attempt to decide failed, None if it did not."""
         self._persisting: set[asyncio.Task[None]] = set()
         self._persist_in_turn = asyncio.Lock()
 
@@ -156,7 +158,7 @@ class Job:
             if membership.over and self.ended_at is None:
                 self.ended_at = self._clock.now()
             while True:
-                self._handle(membership, await self._inbox.get())
+                self._take_up(membership, await self._inbox.get())
                 await self._look_at_the_clock(membership)
         finally:
             if self._timer is not None:
@@ -173,11 +175,28 @@ class Job:
             self._spec, self._timing, _formed(record), record.done, facts=record.facts, term=self._mandate.term
         )
 
+    def _take_up(self, membership: Membership, *acts: Act) -> None:
+        """These and all that are queued, and one decision about them."""
+        with membership.hearing_only():
+            for act in acts:
+                self._handle(membership, act)
+            while not self._inbox.empty():
+                self._handle(membership, self._inbox.get_nowait())
+        self._decide(membership, lambda machine, now: machine.decide(now))
+
     def _handle(self, membership: Membership, act: Act) -> None:
         if not self._mandate.holds():
             return  # another server may decide by now
         for effect in act(membership, self._clock.now()):
             self._carry_out(effect)
+
+    def _decide(self, membership: Membership, act: Act) -> None:
+        self._failed_at = None
+        try:
+            self._handle(membership, act)
+        except Exception:
+            logger.exception("job %s: the membership machine failed to decide", self.name)
+            self._failed_at = self._clock.now()
         if membership.facts != self._kept and (self._keeping is None or self._keeping.done()):
             self._keeping = asyncio.ensure_future(self._keep_facts(membership))
 
@@ -189,23 +208,14 @@ class Job:
 
     async def _look_at_the_clock(self, membership: Membership) -> None:
         """Deadlines are judged after all input that has arrived, also what still lies in the sockets."""
-        self._drain_inbox(membership)
         deadline = membership.next_deadline()
         if deadline is not None and self._clock.now() >= deadline:
             for _ in range(_ROUNDS):
                 await asyncio.sleep(0)
-                self._drain_inbox(membership)
-            try:
-                self._handle(membership, lambda machine, now: machine.tick(now))
-                deadline = membership.next_deadline()
-            except Exception:
-                logger.exception("job %s: the membership machine failed at a deadline", self.name)
-                deadline = self._clock.now() + _AFTER_A_FAULT
-        self._wake_at(deadline)
-
-    def _drain_inbox(self, membership: Membership) -> None:
-        while not self._inbox.empty():
-            self._handle(membership, self._inbox.get_nowait())
+                self._take_up(membership)
+            self._decide(membership, lambda machine, now: machine.tick(now))
+            deadline = membership.next_deadline()
+        self._wake_at(deadline if self._failed_at is None else self._failed_at + _AFTER_A_FAULT)
 
     def _wake_at(self, deadline: float | None) -> None:
         if self._timer is not None:

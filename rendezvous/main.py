@@ -17,6 +17,7 @@ from .http.app import Election
 from .http.face import Face
 from .http.limits import Limits
 from .membership.members import Timing
+from .room import allow_many_connections, keep_collections_short
 from .server import Server
 from .stores.etcd.address import EXAMPLE, EtcdAddress
 from .stores.etcd.process import own_etcd
@@ -65,12 +66,14 @@ async def _serve(host: str, port: int, timing: Timing, store: Store, election: E
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    allow_many_connections()
     if election is not None:
         with contextlib.suppress(
             StoreUnavailable
         ):  # an etcd that is not there may come; a password that is wrong stays so
             await store.get("leader")
     server = await Server.start(host, port, store, timing, election=election, face=face)
+    keep_collections_short()
     print(f"elastic-rendezvous: serving {server.url} (listening on {host})", flush=True)
     stopping = asyncio.ensure_future(ended.wait())
     failing = asyncio.ensure_future(server.wait())

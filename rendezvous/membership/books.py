@@ -65,7 +65,7 @@ class Books:
     confirming: bool = False  # it was asked
     confirmed: bool = False  # it has answered since the last announcement
     effects: list[Effect] = field(default_factory=list)
-    deadlines: list[float] = field(default_factory=list)
+    deadline: float | None = None  # the earliest time for which something waits
 
     def __post_init__(self) -> None:
         self.agreed = self.spec
@@ -86,7 +86,8 @@ class Books:
         """False if `when` has passed; otherwise True, and the machine asks for a tick at that time."""
         if self.clock >= when:
             return False
-        self.deadlines.append(when)
+        if self.deadline is None or when < self.deadline:
+            self.deadline = when
         return True
 
     def name(self, nonce: str) -> str:
@@ -131,9 +132,8 @@ class Books:
         )
         self.change_at = self.reached_at = None
         self.confirmed = False
-        everyone = set(self.current.everyone)
         for worker in list(self.roster.workers.values()):
-            if worker.nonce in everyone:
+            if worker.nonce in self.current.ranks:
                 worker.phase = "member"
             elif worker.phase == "member" and not worker.released:
                 self.evict(worker, f"generation {self.number} was announced without it: {cut.reason}")
@@ -149,7 +149,7 @@ class Books:
             members=list(cut.members),
             leavers=list(cut.leavers),
         )
-        places = self._places(self.current)
+        places = self._places(self.current, self.current.everyone)
         for agent in sorted(places, key=lambda name: name != host.name):
             self._tell_places(agent, self.current, places[agent])
 
@@ -157,18 +157,17 @@ class Books:
         """Tell the agent its places in the current generation, if it has any. Workers take a repetition as none."""
         generation = self.current
         if generation is not None and generation.state != "formed" and not self.finishing:
-            places = self._places(generation)
-            if agent.name in places:
-                self._tell_places(agent.name, generation, places[agent.name])
+            own = [nonce for nonce in agent.workers if nonce in generation.ranks]
+            for places in self._places(generation, own).values():
+                self._tell_places(agent.name, generation, places)
 
-    def _places(self, generation: Generation) -> dict[str, list[Place]]:
+    def _places(self, generation: Generation, nonces: Iterable[str]) -> dict[str, list[Place]]:
         """Agent -> the places of its workers; without those that are known to be out of the generation again."""
         places: dict[str, list[Place]] = {}
-        for position, nonce in enumerate(generation.everyone):
+        for nonce in nonces:
             worker = self.roster.workers.get(nonce)
             if worker is not None and worker.phase == "member" and not worker.released:
-                rank = position if position < len(generation.members) else -1
-                places.setdefault(worker.agent, []).append(Place(nonce, rank))
+                places.setdefault(worker.agent, []).append(Place(nonce, generation.ranks[nonce]))
         return places
 
     def _tell_places(self, agent: str, generation: Generation, places: list[Place]) -> None:
@@ -202,9 +201,8 @@ class Books:
 
     def release_members(self, generation: Generation) -> None:
         """The generation is durable: its members may take their first step."""
-        for agent, places in self._places(generation).items():
-            if any(place.rank >= 0 for place in places):
-                self.tell(agent, Release(generation.number, generation.parked))
+        for agent in self._places(generation, generation.members):
+            self.tell(agent, Release(generation.number, generation.parked))
 
     def release(self, worker: Worker, last_holder: bool = False) -> None:
         """The worker may go."""

@@ -14,10 +14,10 @@ def stop(books: Books, failure: Failed) -> None:
         return
     books.stopping, books.stop_at = failure, books.now + books.spec.shutdown_timeout
     books.note("stopping", failure.reason, code=failure.code)
-    holders = books.roster.able_holders()
+    holders = {worker.nonce for worker in books.roster.able_holders()}
     for worker in list(books.roster.workers.values()):
         if not worker.released:
-            books.release(worker, last_holder=worker in holders)
+            books.release(worker, last_holder=worker.nonce in holders)
 
 
 def drain(books: Books, worker: Worker) -> None:

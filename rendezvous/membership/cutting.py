@@ -40,7 +40,8 @@ def change(books: Books, generation: Generation) -> Cut | LetGo | None:
         return None  # some have finished or are suspected: there is no common boundary to be had
     staying = [worker for worker in members if not worker.leaving]
     leaving = [worker for worker in members if worker.leaving]
-    joiners = [worker for worker in roster.ready() if worker not in members and not books.wait_until(worker.not_before)]
+    waiting = [worker for worker in roster.ready() if generation.ranks.get(worker.nonce, -1) < 0]
+    joiners = [worker for worker in waiting if not books.wait_until(worker.not_before)]
     if leaving and not staying:
         if joiners:  # they take the state first, in one ring with somebody who has it
             kept = max(1, limit - len(joiners))

@@ -111,20 +111,18 @@ def unreachable(generation: Generation, strikes: Mapping[str, int]) -> list[str]
     as long as somebody who stays waits for it. So of two that cannot reach each other one stays.
     """
     spoke: set[str] = set()
-    edges: set[tuple[str, str]] = set()
+    awaited_by: dict[str, set[str]] = {}
     for reporter, awaited in generation.broken.items():
-        edges |= {(reporter, nonce) for nonce in awaited if nonce not in spoke}
+        for nonce in awaited:
+            if nonce not in spoke:
+                awaited_by.setdefault(nonce, set()).add(reporter)
         spoke.add(reporter)
     spoke |= set(generation.formed_by)
-    ranks = {nonce: rank for rank, nonce in enumerate(generation.members)}
     evicted: list[str] = []
-    while True:
-        candidates = {awaited for _, awaited in edges if strikes.get(awaited, 0) >= 2}
-        if not candidates:
-            return evicted
-        worst = max(
-            candidates,
-            key=lambda nonce: (nonce not in spoke, sum(1 for _, awaited in edges if awaited == nonce), ranks[nonce]),
-        )
+    while candidates := [nonce for nonce, by in awaited_by.items() if by and strikes.get(nonce, 0) >= 2]:
+        worst = max(candidates, key=lambda nonce: (nonce not in spoke, len(awaited_by[nonce]), generation.ranks[nonce]))
         evicted.append(worst)
-        edges = {(reporter, awaited) for reporter, awaited in edges if worst not in (reporter, awaited)}
+        del awaited_by[worst]
+        for by in awaited_by.values():
+            by.discard(worst)
+    return evicted

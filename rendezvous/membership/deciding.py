@@ -19,7 +19,7 @@ BELOW_MIN = 75  # the job's exit code
 
 def decide(books: Books) -> None:
     """Judge who is absent, then take decisions until none is left to be taken."""
-    books.deadlines.clear()
+    books.deadline = None
     _judge_agents(books)
     if books.stopping is not None and not books.over:
         _stop(books, books.stopping)

@@ -164,13 +164,13 @@ def _claim_member(books: Books, agent: Agent, worker: Worker, claim: WorkerClaim
     generation = books.current
     if unknown:
         worker.phase = "member"
-    if generation is None or worker.nonce not in generation.everyone or worker.phase != "member":
+    if generation is None or worker.nonce not in generation.ranks or worker.phase != "member":
         books.evict(worker, worker.fate or "the job went on without it")
         return
     worker.fate = ""
     if claim.formed == generation.number:
         formed(books, worker, generation.number, 0)
-    if generation.state == "formed" and worker.nonce in generation.members:
+    if generation.state == "formed" and generation.ranks[worker.nonce] >= 0:
         books.tell(agent.name, Release(generation.number, generation.parked))
     if claim.broken:
         broken(books, worker, claim.broken)

@@ -2,13 +2,15 @@
 
 Hearing what was said changes the books (`hearing.py`, `reports.py`); deciding looks at the books alone (`deciding.py`,
 `damage.py`, `cutting.py`, `starting.py`). The caller owns the time: it hands in `now` with every event, and promises to
-hand in what is queued before it calls `tick`. Limits are judged in `tick` only.
+hand in what is queued before it calls `tick`. Limits are judged in `tick` only. Each event is decided about at once, or
+many that are queued together.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -63,6 +65,8 @@ class Membership:
         self._books = Books(spec, timing, new_secret, CrashBudget(spec.max_restarts), Roster(formed=formed))
         self._books.term = term
         self._heard_anything = False
+        self._hears_only = False
+        self._undecided = False
         if facts is not None:
             self._recall(facts)
         if formed is not None:
@@ -171,6 +175,23 @@ class Membership:
         self._books.confirming, self._books.confirmed = False, True
         return self._leave()
 
+    @contextmanager
+    def hearing_only(self) -> Iterator[None]:
+        """Events inside are heard, and nothing is decided: `decide` is to be called after it.
+
+        Decisions look at the books alone, so it is as if the events had come at the same time.
+        """
+        self._hears_only = True
+        try:
+            yield
+        finally:
+            self._hears_only = False
+
+    def decide(self, now: float) -> list[Effect]:
+        """What follows from what was only heard. Nothing if all has been decided about."""
+        self._enter(now)
+        return self._leave() if self._undecided else []
+
     def persisted_done(self, now: float) -> list[Effect]:
         """Success is durable."""
         self._enter(now)
@@ -203,7 +224,7 @@ class Membership:
 
     def next_deadline(self) -> float | None:
         """When `tick` is needed next; it may lie in the past, then at once."""
-        return None if self._books.over else min(self._books.deadlines, default=None)
+        return None if self._books.over else self._books.deadline
 
     @property
     def over(self) -> bool:
@@ -249,16 +270,19 @@ class Membership:
                 books.roster.unseen_until = (
                     now + books.timing.suspicion + books.timing.lease + books.timing.return_pause
                 )
-        late = now - max(min(books.deadlines, default=now), books.now)
+        late = now - max(now if books.deadline is None else books.deadline, books.now)
         if late > books.timing.lease / 3:
             self._after_pause(now, late)
         books.now = max(books.now, now)
         books.effects = []
 
     def _leave(self) -> list[Effect]:
-        if not self._books.over:
-            decide(self._books)
-            self._watch_unseen()
+        self._undecided = True
+        if not self._hears_only:
+            if not self._books.over:
+                decide(self._books)
+                self._watch_unseen()
+            self._undecided = False
         effects, self._books.effects = self._books.effects, []
         return effects
 

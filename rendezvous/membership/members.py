@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from .pace import Pace
 
@@ -32,10 +33,18 @@ class FormedGeneration:
     generation: int
     members: tuple[str, ...]
 
+    @cached_property
+    def ranks(self) -> dict[str, int]:
+        """Rank of each member."""
+        return {nonce: rank for rank, nonce in enumerate(self.members)}
+
 
 @dataclass
 class Agent:
-    """One `elastic-launch` process. `since` is when it was last heard, or when its connection closed."""
+    """One `elastic-launch` process. `since` is when it was last heard, or when its connection closed.
+
+    `workers` are those of the roster that are its own.
+    """
 
     name: str
     host: str
@@ -46,6 +55,7 @@ class Agent:
     absent: bool = False  # silent or disconnected for longer than is allowed; it may come back
     leaving: bool = False  # its host is drained, and whatever it starts is to leave again
     pod: str = ""  # the unique id of its pod
+    workers: dict[str, Worker] = field(default_factory=dict)
 
     @property
     def here(self) -> bool:
@@ -91,7 +101,7 @@ class Generation:
     """One announced generation and what has been reported of it.
 
     `fresh`: none of its members holds the formed state (the very first generation, or one restored from a checkpoint).
-    `adopted`: it was found in the store, this server never announced it.
+    `adopted`: it was found in the store, this server never announced it. `members` and `leavers` stay what they are.
     """
 
     number: int
@@ -123,6 +133,13 @@ class Generation:
         """Whether every member has reported it as formed."""
         return len(self.formed_by) == len(self.members)
 
-    @property
+    @cached_property
     def everyone(self) -> tuple[str, ...]:
         return self.members + self.leavers
+
+    @cached_property
+    def ranks(self) -> dict[str, int]:
+        """Rank of each member, -1 of each leaver."""
+        ranks = dict.fromkeys(self.leavers, -1)
+        ranks.update((nonce, rank) for rank, nonce in enumerate(self.members))
+        return ranks

@@ -34,7 +34,7 @@ def ready(books: Books, agent: Agent, worker: Worker, lineage: int, checkpoint: 
     generation = books.current
     if worker.phase == "finished":
         return
-    forming = generation is not None and generation.state == "forming" and worker.nonce in generation.everyone
+    forming = generation is not None and generation.state == "forming" and worker.nonce in generation.ranks
     if worker.phase == "member" and generation is not None and forming and worker.nonce not in generation.formed_by:
         books.repeat_announcement(agent)  # said before it heard of the generation
         return
@@ -48,7 +48,7 @@ def formed(books: Books, worker: Worker, number: int, step: int) -> None:
     generation = books.current
     if generation is None or number != generation.number or generation.state != "forming":
         return
-    if worker.nonce in generation.members and worker.phase == "member":
+    if generation.ranks.get(worker.nonce, -1) >= 0 and worker.phase == "member":
         generation.formed_by[worker.nonce] = step
         if generation.first_formed_at is None:
             generation.first_formed_at = books.now
@@ -57,7 +57,7 @@ def formed(books: Books, worker: Worker, number: int, step: int) -> None:
 def _about_current(books: Books, worker: Worker, number: int) -> Generation | None:
     """The current generation, if the report is about its ring, or the one that a planned change has yet to leave."""
     generation = books.current
-    if generation is None or worker.phase != "member" or worker.nonce not in generation.everyone:
+    if generation is None or worker.phase != "member" or worker.nonce not in generation.ranks:
         return None
     leaving_old = generation.state == "forming" and not generation.abort and number == generation.previous > 0
     return generation if number == generation.number or leaving_old else None

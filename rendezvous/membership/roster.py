@@ -34,7 +34,7 @@ class Roster:
         return agent
 
     def add_worker(self, nonce: str, agent: str, local_rank: int, now: float) -> Worker:
-        worker = self.workers[nonce] = Worker(nonce, agent, local_rank, now)
+        worker = self.workers[nonce] = self.agents[agent].workers[nonce] = Worker(nonce, agent, local_rank, now)
         return worker
 
     def bury(self, nonce: str, fate: str) -> None:
@@ -42,19 +42,20 @@ class Roster:
         worker = self.workers.pop(nonce, None)
         if worker is not None:
             worker.fate = fate
+            del self.agents[worker.agent].workers[nonce]
             self.dead[nonce] = worker
 
     def forget(self, name: str) -> None:
         """Drop an agent with its workers."""
-        del self.agents[name]
-        for nonce in [worker.nonce for worker in self.workers.values() if worker.agent == name]:
+        for nonce in self.agents.pop(name).workers:
             del self.workers[nonce]
 
     def is_gone(self, agent: str, pod: str) -> bool:
         return agent in self.gone or pod in self.gone
 
     def of_agent(self, name: str) -> list[Worker]:
-        return [worker for worker in self.workers.values() if worker.agent == name]
+        agent = self.agents.get(name)
+        return [*agent.workers.values()] if agent is not None else []
 
     def agent_of(self, worker: Worker) -> Agent:
         return self.agents[worker.agent]
@@ -81,7 +82,7 @@ class Roster:
     def is_holder(self, worker: Worker) -> bool:
         """Whether it holds the state of the last formed generation."""
         formed = self.formed
-        return formed is not None and worker.lineage == formed.generation and worker.nonce in formed.members
+        return formed is not None and worker.lineage == formed.generation and worker.nonce in formed.ranks
 
     def able_holders(self) -> list[Worker]:
         """Holders that can be members of the next generation, in their order."""
@@ -141,6 +142,6 @@ class Roster:
         agent = self.agents.get(worker.agent) if worker is not None else None
         place = f" on {agent.host}" if agent is not None else ""
         for ring in rings:
-            if ring is not None and nonce in ring.members:
-                return f"worker {ring.members.index(nonce)}{place}"
+            if ring is not None and (rank := ring.ranks.get(nonce, -1)) >= 0:
+                return f"worker {rank}{place}"
         return f"a worker{place}"

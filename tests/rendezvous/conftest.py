@@ -55,6 +55,8 @@ class ScriptedMembership(Membership):
         self.spec, self.timing, self.formed, self.was_done = spec, timing, formed, done
         self.happened: list[tuple[Any, ...]] = []
         self.on_message: Callable[[str, ToServer, float], list[Effect]] = lambda agent, message, now: []
+        self.decisions = 0
+        self.on_decision: Callable[[], list[Effect]] = lambda: []
         self.deadline: float | None = None
         self.effects_of_a_tick: list[Effect] = []
 
@@ -62,6 +64,10 @@ class ScriptedMembership(Membership):
         self.happened.append(("said", agent, message))
         welcome: list[Effect] = [Tell(agent, Welcome(self.timing.lease))] if isinstance(message, Hello) else []
         return welcome + self.on_message(agent, message, now)
+
+    def decide(self, now: float) -> list[Effect]:
+        self.decisions += 1
+        return self.on_decision()
 
     def closed(self, agent: str, now: float) -> list[Effect]:
         self.happened.append(("closed", agent))

@@ -7,7 +7,7 @@ times is checked as the machine's effects are carried out.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from elastic_launch.rendezvous.membership.effects import Effect, Event, Finish, Persist, PersistDone, Tell
@@ -248,6 +248,15 @@ class SimulatedJob:
             self.known_dead.add(message.worker)
         self.carry_out(self.machine.said(agent.name, message, self.now))
         return True
+
+    def deliver_together(self, agents: Iterable[SimulatedAgent], limit: int = 1000) -> None:
+        """The server hears at most `limit` messages of each agent, and decides once about all."""
+        with self.machine.hearing_only():
+            for agent in agents:
+                for _ in range(limit):
+                    if not self.deliver_to_server(agent):
+                        break
+        self.carry_out(self.machine.decide(self.now))
 
     def deliver_to_agent(self, agent: SimulatedAgent) -> bool:
         if not agent.to_agent or agent.silent:

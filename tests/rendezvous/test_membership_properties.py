@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from elastic_launch.rendezvous.messages import JobSpec
 
@@ -36,6 +36,14 @@ class RandomJob(RuleBasedStateMachine):
         act: Callable[[int], None] = getattr(self, event)
         act(which)
 
+    @invariant()
+    def agents_and_workers_agree(self) -> None:
+        if not hasattr(self, "job"):
+            return
+        roster = self.job.machine._books.roster
+        for agent in roster.agents.values():
+            assert agent.workers == {nonce: w for nonce, w in roster.workers.items() if w.agent == agent.name}
+
     def agent(self, which: int) -> SimulatedAgent | None:
         agents = [agent for agent in self.job.agents.values() if not agent.dead]
         return agents[which % len(agents)] if agents else None
@@ -52,6 +60,27 @@ class RandomJob(RuleBasedStateMachine):
     def the_server_hears_a_message(self, which: int) -> None:
         if agent := self.agent(which):
             self.job.deliver_to_server(agent)
+
+    def the_server_hears_many_messages_at_once(self, which: int) -> None:
+        """Of some or all agents, one after the other or all in turns; store answers come in between."""
+        agents = [agent for index, agent in enumerate(self.job.agents.values()) if which >> (index % 5) & 1]
+        self.job.deliver_together(agents or list(self.job.agents.values()), 1 + which % 4)
+
+    def much_happens_before_the_server_decides(self, which: int) -> None:
+        """Connections break, workers die and are heard of, and the store answers: all of it lies in one queue."""
+        agents = [agent for agent in self.job.agents.values() if not agent.dead]
+        with self.job.machine.hearing_only():
+            for index, agent in enumerate(agents):
+                turn = (which >> index % 3) % 4
+                if turn == 1:
+                    self.job.disconnect(agent)
+                    self.job.connect(agent)
+                if turn == 2 and agent.living:
+                    self.job.kill(agent.living[0])
+                while turn and self.job.deliver_to_server(agent):
+                    pass
+            self.the_store_answers(which)
+        self.job.carry_out(self.job.machine.decide(self.job.now))
 
     def an_agent_hears_a_message(self, which: int) -> None:
         if agent := self.agent(which):
@@ -210,6 +239,8 @@ class RandomJob(RuleBasedStateMachine):
 WEIGHTS: dict[str, int] = {
     "all_is_well_for_a_moment": 24,
     "the_server_hears_a_message": 32,
+    "the_server_hears_many_messages_at_once": 16,
+    "much_happens_before_the_server_decides": 4,
     "an_agent_hears_a_message": 32,
     "everything_arrives": 16,
     "everybody_acts": 32,

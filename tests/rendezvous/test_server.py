@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 import socket
@@ -237,6 +238,50 @@ def test_a_failure_of_the_machine_costs_one_connection(run: Run, serve: Serve, d
             assert await closing_of(a) == (1001, "internal error of the rendezvous server")
             await b.say(Beat())
             assert await b.heard() == Failed(3)
+
+    run(scenario())
+
+
+def test_what_many_agents_say_at_once_is_decided_about_together(
+    run: Run, serve: Serve, dial: Dial, until: Until
+) -> None:
+    async def scenario() -> None:
+        async with serve() as served, contextlib.AsyncExitStack() as stack:
+            agents = [await stack.enter_async_context(dial(served.url, agent=f"agent-{n}")) for n in range(20)]
+            heard: list[str] = []
+
+            def take(agent: str, message: ToServer, now: float) -> list[Effect]:
+                heard.append(agent)
+                return []
+
+            served.machine.on_message = take
+            before = served.machine.decisions
+            await asyncio.gather(*[agent.say(Ready("w")) for agent in agents])
+            await until(lambda: len(heard) == 20)
+            assert 1 <= served.machine.decisions - before <= 10
+
+    run(scenario())
+
+
+def test_a_decision_that_fails_is_tried_again_and_costs_no_connection(
+    run: Run, serve: Serve, dial: Dial, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "_AFTER_A_FAULT", 0.05)
+
+    async def scenario() -> None:
+        async with serve() as served, dial(served.url, agent="a") as agent:
+            failures = 3
+
+            def decide() -> list[Effect]:
+                nonlocal failures
+                failures -= 1
+                if failures >= 0:
+                    raise ZeroDivisionError
+                return [Tell("a", Failed(3))]
+
+            served.machine.on_decision = decide
+            await agent.say(Ready("w"))
+            assert await agent.heard() == Failed(3)
 
     run(scenario())
 
