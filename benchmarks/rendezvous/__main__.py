@@ -37,8 +37,9 @@ def main() -> int:
                         continue
                     results.setdefault(store, []).append(measuring.measure(chosen, agents, flags, Path(name)))
                 print(f"measured {agents} agents, {store} store, in {time.monotonic() - began:.0f} s", flush=True)
-                report.write_json(chosen.out / "rendezvous.json", measuring.plain_settings(chosen), where, results)
-                plot.draw(chosen.out / "rendezvous.png", results, where)
+                plain = measuring.plain_settings(chosen)
+                table = report.write_json(chosen.out / "rendezvous.json", plain, where, results, chosen.keep)
+                plot.draw(chosen.out / "rendezvous.png", table, where)
     except (BenchmarkError, DescriptorLimit) as error:
         print(f"benchmarks.rendezvous: {error}", file=sys.stderr)
         return 1

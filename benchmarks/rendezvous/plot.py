@@ -11,16 +11,16 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from .figures import CHANGES, change, formed_ms
+from .figures import CHANGES
 
-Results = Mapping[str, Sequence[Mapping[str, Any]]]
+Table = Mapping[str, Sequence[Mapping[str, Any]]]
 _STYLES = ("-", "--", ":")
 
 
-def draw(path: Path, results: Results, where: Mapping[str, Any]) -> None:
+def draw(path: Path, table: Table, where: Mapping[str, Any]) -> None:
     figure, axes = plt.subplots(2, 2, figsize=(12, 8.5))
-    for style, (store, of_store) in zip(_STYLES, results.items(), strict=False):
-        agents = [result["agents"] for result in of_store]
+    for style, (store, of_store) in zip(_STYLES, table.items(), strict=False):
+        agents = [row["agents"] for row in of_store]
         _draw_times(axes[0][0], agents, of_store, style, store)
         _draw_cpu(axes[0][1], agents, of_store, style, store)
         _draw_bytes(axes[1][0], agents, of_store, style, store)
@@ -41,14 +41,19 @@ def draw(path: Path, results: Results, where: Mapping[str, Any]) -> None:
 
 def _draw_times(axes: Any, agents: list[int], of_store: Sequence[Mapping[str, Any]], style: str, store: str) -> None:
     for index, name in enumerate(CHANGES):
-        values = [change(result, name) for result in of_store]
+        values = [row[name] for row in of_store]
         colour = f"C{index}"
         axes.plot(
-            agents, [v.told_p99 for v in values], style, marker="o", color=colour, label=f"{name}: told, p99 ({store})"
+            agents,
+            [value["told_p99"] for value in values],
+            style,
+            marker="o",
+            color=colour,
+            label=f"{name}: told, p99 ({store})",
         )
         axes.plot(
             agents,
-            [v.last_released for v in values],
+            [value["last_released"] for value in values],
             style,
             marker="s",
             color=colour,
@@ -57,7 +62,7 @@ def _draw_times(axes: Any, agents: list[int], of_store: Sequence[Mapping[str, An
         )
     axes.plot(
         agents,
-        [formed_ms(result) for result in of_store],
+        [row["formed_ms"] for row in of_store],
         style,
         marker="^",
         color="black",
@@ -69,9 +74,9 @@ def _draw_times(axes: Any, agents: list[int], of_store: Sequence[Mapping[str, An
 
 def _draw_cpu(axes: Any, agents: list[int], of_store: Sequence[Mapping[str, Any]], style: str, store: str) -> None:
     for index, name in enumerate(CHANGES):
-        cpu = [max(0.1, change(result, name).cpu_ms) for result in of_store]
+        cpu = [max(0.1, row[name]["cpu_ms"]) for row in of_store]
         axes.plot(agents, cpu, style, marker="o", color=f"C{index}", label=f"{name} ({store})")
-    idle = [1e3 * max(1e-4, result["idle"]["cpu"]) for result in of_store]
+    idle = [1e3 * max(1e-4, row["idle"]["cpu"]) for row in of_store]
     axes.plot(agents, idle, style, marker="^", color="black", label=f"heartbeats, each second ({store})")
     axes.set_ylabel("ms of CPU")
     axes.set_title("what the server computes")
@@ -79,13 +84,13 @@ def _draw_cpu(axes: Any, agents: list[int], of_store: Sequence[Mapping[str, Any]
 
 def _draw_bytes(axes: Any, agents: list[int], of_store: Sequence[Mapping[str, Any]], style: str, store: str) -> None:
     for index, name in enumerate(CHANGES):
-        sent = [change(result, name).bytes / 1e3 for result in of_store]
+        sent = [row[name]["bytes"] / 1e3 for row in of_store]
         axes.plot(agents, sent, style, marker="o", color=f"C{index}", label=f"{name} ({store})")
     axes.set_ylabel("kB")
     axes.set_title("what the server sends for a change")
 
 
 def _draw_memory(axes: Any, agents: list[int], of_store: Sequence[Mapping[str, Any]], style: str, store: str) -> None:
-    axes.plot(agents, [result["memory"]["full"] / 1e6 for result in of_store], style, marker="o", label=store)
+    axes.plot(agents, [row["memory"]["full"] / 1e6 for row in of_store], style, marker="o", label=store)
     axes.set_ylabel("MB")
     axes.set_title("resident memory of the server")
