@@ -1,4 +1,4 @@
-"""Jobs on Kubernetes: the place for the pod watcher, the controller and `elastic-job`."""
+"""Jobs on Kubernetes: `elastic-job`, the controller of a job, and the watch on its pods."""
 
 if __name__ != "elastic_launch.k8s":
     raise ImportError("import this package as elastic_launch.k8s, not as k8s: no module may exist twice")

@@ -33,7 +33,8 @@ class Options:
 
     `urls` are the rendezvous servers, empty if this agent serves the job itself. `describes_job` says whether this agent has
     a say in what the job is: it serves it, or was given --min or --max. `address` is what everything binds and advertises,
-    None for that of the route to the server. `command` is what a worker runs.
+    None for that of the route to the server. `pod` is the unique id of the Kubernetes pod that this is, empty outside of one.
+    `command` is what a worker runs.
     """
 
     command: tuple[str, ...]
@@ -51,6 +52,7 @@ class Options:
     rendezvous_timeout: float = 60.0
     address: str | None = None
     host: str = "localhost"
+    pod: str = ""
     log_dir: Path | None = None
     access: Access = field(default_factory=Access)
 
@@ -92,6 +94,7 @@ class _Asked:
             rendezvous_timeout=self._seconds("rendezvous_timeout", 60.0),
             address=self._address(serves=not urls),
             host=self._environ.get(worker_environment.HOST) or socket.gethostname(),
+            pod=self._environ.get(worker_environment.POD, ""),
             log_dir=self._log_dir(),
             access=self._access(urls),
         )

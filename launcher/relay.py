@@ -77,6 +77,7 @@ class Relay:
         self._reporter = reporter
         self._serves = options.serves
         self._describes_job = options.describes_job
+        self._pod = options.pod
         self._shutdown_timeout = options.shutdown_timeout
         self._hang_timeout = options.hang_timeout
         self._loop = asyncio.get_running_loop()
@@ -89,7 +90,7 @@ class Relay:
         self._memory_kills = MemoryKills()
 
     def hello(self, agent: str, host: str, spec: JobSpec | None) -> Hello:
-        return Hello(agent, host, self._meeting.address, spec, self.slots.claims(), self._announced)
+        return Hello(agent, host, self._meeting.address, spec, self.slots.claims(), self._announced, self._pod)
 
     def beat(self) -> Beat:
         """A heartbeat, with what this agent's workers have come to."""

@@ -19,3 +19,4 @@ Samples = Annotated[float, Meta(ge=0)]
 Size = Annotated[int, Meta(ge=-(1 << 31), le=1 << 31)]  # workers; what makes sense is checked with the job
 Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
 """One line, as it may come to stand in a log."""
+MaybeName = Annotated[str, Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]

@@ -23,7 +23,7 @@ from .membership.facts import Facts
 from .membership.machine import Membership
 from .membership.members import FormedGeneration, Timing
 from .membership.tally import Tally
-from .messages import Hello, JobSpec, ToAgent, ToServer
+from .messages import Failed, Hello, JobSpec, ToAgent, ToServer
 from .stores.records import JobRecord, JobRecords, RecordConflict
 from .stores.store import FenceLost, StoreUnavailable
 
@@ -100,6 +100,11 @@ class Job:
             self._inbox.get_nowait()
         for connection in self._attached:
             connection.end(reason)
+
+    @property
+    def failure(self) -> Failed | None:
+        """How it has failed, if it has."""
+        return None if self._membership is None else self._membership.facts.failed
 
     def snapshot(self) -> dict[str, Any]:
         """What the job looks like, as plain JSON."""

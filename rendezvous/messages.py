@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .bounds import Code, Count, MaybeSlot, Name, Patience, Samples, Seconds, Size, Slot
+from .bounds import Code, Count, MaybeName, MaybeSlot, Name, Patience, Samples, Seconds, Size, Slot
 
 
 class Message(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower, omit_defaults=True):
@@ -107,8 +107,9 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 class Hello(Message, frozen=True):
     """First message on every connection of an agent, also after a reconnect: everything that the server must know of it.
 
-    `agent` is unique to the agent's process. `announced` is the newest generation that was announced to it. After it the
-    agent says again each `Exited` that is still unanswered (a crash is answered with `Restart`, `Failed` or `Done`).
+    `agent` is unique to the agent's process. `announced` is the newest generation that was announced to it. `pod` is the
+    unique id of the Kubernetes pod that it runs in, empty outside of one. After it the agent says again each `Exited` that
+    is still unanswered (a crash is answered with `Restart`, `Failed` or `Done`).
     """
 
     agent: Name
@@ -117,6 +118,7 @@ class Hello(Message, frozen=True):
     spec: JobSpec | None = None
     workers: list[WorkerClaim] = []
     announced: Count = 0
+    pod: MaybeName = ""
 
 
 class Beat(Message, frozen=True):

@@ -19,6 +19,7 @@ from ..errors import RendezvousError
 from .http.app import Election, create_app
 from .http.face import Face
 from .job import NewMembership
+from .jobs import Jobs
 from .membership.machine import Membership
 from .membership.members import Timing
 from .stores.memory import MemoryStore
@@ -86,6 +87,12 @@ class Server:
         server = cls(listener, store or MemoryStore(), timing or Timing(), new_membership, election, face)
         server._serving = asyncio.ensure_future(server._uvicorn.serve(sockets=[server._listener]))
         return server
+
+    @property
+    def jobs(self) -> Jobs:
+        """Its jobs, for whoever commands them from within the same event loop."""
+        jobs: Jobs = self._app.state.jobs
+        return jobs
 
     @property
     def connected_agents(self) -> int:

@@ -9,4 +9,5 @@ LOCAL_RANK = "ELASTIC_LOCAL_RANK"  # slot on this host, from 0
 LOCAL_WORLD_SIZE = "ELASTIC_LOCAL_WORLD_SIZE"  # number of slots on this host
 JOB = "ELASTIC_JOB"  # the job's name
 HOST = "ELASTIC_HOST"  # this host's name, for people
+POD = "ELASTIC_POD_UID"  # the unique id of the Kubernetes pod that this host is
 ADDRESS = "ELASTIC_ADDRESS"  # the address that everything of this worker binds and advertises

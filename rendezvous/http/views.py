@@ -104,6 +104,7 @@ class WorkerView(BaseModel):
 
     worker: str = Field(examples=[_WORKER])
     host: str = Field(examples=["node-3"])
+    pod: str = Field("", description="The unique id of its Kubernetes pod, if it runs in one.", examples=[""])
     agent: str = Field(examples=["0d3e2f1c0ab124f0c2f6d2a1b4a53b9a"])
     local_rank: int = Field(examples=[0])
     rank: int = Field(examples=[2])

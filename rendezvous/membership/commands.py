@@ -28,8 +28,11 @@ def drain(books: Books, worker: Worker) -> None:
 
 
 def drain_host(books: Books, host: str) -> None:
-    """Whatever runs there, or is started there by the agents that are known, is to leave. KeyError for an unknown host."""
-    agents = [agent for agent in books.roster.agents.values() if agent.host == host]
+    """Whatever runs there, or is started there by the agents that are known, is to leave. `host` may be a pod's id.
+
+    KeyError if no agent is there.
+    """
+    agents = [agent for agent in books.roster.agents.values() if host in (agent.host, agent.pod)]
     if not agents:
         raise KeyError(host)
     for agent in agents:

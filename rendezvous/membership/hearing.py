@@ -37,7 +37,7 @@ def hear(books: Books, name: str, message: ToServer) -> None:
         _hello(books, name, message)
         return
     agent = books.roster.agents.get(name)
-    if agent is None or not agent.connected or name in books.roster.gone_agents:
+    if agent is None or not agent.connected or books.roster.is_gone(name, agent.pod):
         return  # the first message on a connection is Hello
     agent.since = books.now
     if agent.absent:
@@ -68,7 +68,7 @@ def _hello(books: Books, name: str, hello: Hello) -> None:
     """An agent's word on its own workers is the last word: what it does not claim is gone."""
     refusal = _refusal(books, name, hello)
     fresh = name not in books.roster.agents
-    agent = books.roster.add_agent(name, hello.host, hello.meeting, books.now)
+    agent = books.roster.add_agent(name, hello.host, hello.meeting, books.now, hello.pod)
     agent.leaving = agent.leaving or name in books.drained_agents
     if refusal:
         books.tell(name, Refused(refusal))
@@ -102,8 +102,8 @@ def _hello(books: Books, name: str, hello: Hello) -> None:
 
 
 def _refusal(books: Books, name: str, hello: Hello) -> str:
-    if name in books.roster.gone_agents:
-        return "this agent was reported as gone"
+    if books.roster.is_gone(name, hello.pod):
+        return f"this {'agent' if name in books.roster.gone else 'pod'} was reported as gone"
     names = [name for name in _AGREED if hello.spec and getattr(hello.spec, name) != getattr(books.agreed, name)]
     if names:
         given = ", ".join(f"{name}={getattr(hello.spec, name)}" for name in names)

@@ -97,18 +97,18 @@ class Membership:
         return self._leave()
 
     def gone(self, name: str, reason: str, now: float) -> list[Effect]:
-        """An agent with all its workers, or one worker, is known to be gone, whatever its connection says."""
+        """A pod, an agent with all its workers, or one worker, is known to be gone, whatever its connection says."""
         self._enter(now)
         books = self._books
         worker = books.roster.workers.get(name)
         if worker is not None:
             books.bury(worker, f"{books.name(name)} is gone: {reason}")
         else:  # perhaps an agent that has yet to say its Hello
-            books.roster.gone_agents.add(name)
-            for worker in books.roster.of_agent(name):
-                books.bury(worker, f"{books.name(worker.nonce)} is gone: {reason}")
-            if name in books.roster.agents:
-                books.roster.agents[name].absent = True
+            books.roster.gone.add(name)
+            for agent in [agent for agent in books.roster.agents.values() if name in (agent.name, agent.pod)]:
+                for worker in books.roster.of_agent(agent.name):
+                    books.bury(worker, f"{books.name(worker.nonce)} is gone: {reason}")
+                agent.absent = True
         return self._leave()
 
     def drain(self, worker: str, now: float) -> list[Effect]:
@@ -118,7 +118,7 @@ class Membership:
         return self._leave()
 
     def drain_host(self, host: str, now: float) -> list[Effect]:
-        """All workers of a host are asked to leave by plan. Raises KeyError if no agent is there."""
+        """All workers of a host, or of a pod by its id, are asked to leave by plan. Raises KeyError if no agent is there."""
         self._enter(now)
         drain_host(self._books, host)
         return self._leave()

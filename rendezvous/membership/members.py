@@ -54,6 +54,7 @@ class Agent:
     connected: bool = True
     absent: bool = False  # silent or disconnected for longer than is allowed; it may come back
     leaving: bool = False  # its host is drained, and whatever it starts is to leave again
+    pod: str = ""  # the unique id of its pod
     workers: dict[str, Worker] = field(default_factory=dict)
 
     @property

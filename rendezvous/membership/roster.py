@@ -12,24 +12,24 @@ from .members import Agent, FormedGeneration, Generation, Timing, Worker
 class Roster:
     """Plain books, and questions to them.
 
-    `dead` keeps the workers whose end is certain; `unseen_until` is how long a restarted server waits for the members
-    that it only knows from the store.
+    `dead` keeps the workers whose end is certain, `gone` the agents and pods that cannot come back; `unseen_until` is how
+    long a restarted server waits for the members that it only knows from the store.
     """
 
     agents: dict[str, Agent] = field(default_factory=dict)
     workers: dict[str, Worker] = field(default_factory=dict)
     dead: dict[str, Worker] = field(default_factory=dict)
-    gone_agents: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
     formed: FormedGeneration | None = None
     unseen_until: float = 0.0
     _order: int = 0
 
-    def add_agent(self, name: str, host: str, meeting: str, now: float) -> Agent:
+    def add_agent(self, name: str, host: str, meeting: str, now: float, pod: str = "") -> Agent:
         agent = self.agents.get(name)
         if agent is None:
             self._order += 1
             agent = self.agents[name] = Agent(name, host, meeting, self._order, now)
-        agent.host, agent.meeting, agent.since = host, meeting, now
+        agent.host, agent.meeting, agent.since, agent.pod = host, meeting, now, pod
         agent.connected, agent.absent = True, False
         return agent
 
@@ -49,6 +49,9 @@ class Roster:
         """Drop an agent with its workers."""
         for nonce in self.agents.pop(name).workers:
             del self.workers[nonce]
+
+    def is_gone(self, agent: str, pod: str) -> bool:
+        return agent in self.gone or pod in self.gone
 
     def of_agent(self, name: str) -> list[Worker]:
         agent = self.agents.get(name)

@@ -46,6 +46,7 @@ def _worker(books: Books, worker: Worker, rank: int, now: float) -> dict[str, An
     return {
         "worker": worker.nonce,
         "host": books.roster.agent_of(worker).host,
+        "pod": books.roster.agent_of(worker).pod,
         "agent": worker.agent,
         "local_rank": worker.local_rank,
         "rank": rank,

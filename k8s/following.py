@@ -1,0 +1,97 @@
+"""`elastic-job logs` and `wait`: what goes on until the job is over."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+from ..errors import UsageError
+from .cluster import Cluster, Json
+from .errors import ClusterError, NotFound, Refused, Unreachable
+from .looking_up import controller_pods, find_job, last_status, result_of, worker_pods
+from .naming import CONTROLLER, WORKER
+from .pods import pod_of
+
+TOO_LATE = 124  # exit code, as that of timeout(1)
+_LOOK_AGAIN = 1.0  # seconds
+_LAST_WORDS = 3.0  # seconds for what has yet to come when the job is over
+
+
+def wait(cluster: Cluster, name: str, timeout: float | None) -> int:
+    """The job's exit code."""
+    limit = float("inf") if timeout is None else time.monotonic() + timeout
+    while time.monotonic() < limit:
+        try:
+            result = result_of(find_job(cluster, name))
+        except Unreachable:
+            result = None
+        if result is not None:
+            if result.code:
+                print(f"elastic-job: job {name} has failed: {result.reason}", file=sys.stderr)
+            return result.code
+        time.sleep(min(_LOOK_AGAIN, max(0.0, limit - time.monotonic())))
+    print(f"elastic-job: job {name} is not over after {timeout:g} s", file=sys.stderr)
+    return TOO_LATE
+
+
+def logs(cluster: Cluster, name: str, rank: int | None, controller: bool, follow: bool, tail: int | None) -> int:
+    """Every line bears its pod's own prefix. With `follow`, pods that come later are taken in."""
+    readers: dict[str, threading.Thread] = {}
+    printer = _Printer()
+    container = CONTROLLER if controller else WORKER
+    while True:
+        job = find_job(cluster, name)
+        pods = controller_pods(cluster, name) if controller else _chosen(cluster, name, rank)
+        for item in pods:
+            pod = pod_of(item)
+            if pod.uid not in readers and pod.state != "pending":
+                arguments = (cluster, pod.name, container, follow, tail, printer)
+                readers[pod.uid] = threading.Thread(target=_read, args=arguments, name=f"log-{pod.name}", daemon=True)
+                readers[pod.uid].start()
+        if not follow:
+            for reader in readers.values():
+                reader.join()
+            if not readers:
+                raise UsageError(f"no pod of job {name!r} has written anything yet")
+            return 0
+        if result_of(job) is not None:
+            limit = time.monotonic() + _LAST_WORDS
+            for reader in readers.values():
+                reader.join(max(0.0, limit - time.monotonic()))
+            return 0
+        time.sleep(_LOOK_AGAIN)
+
+
+def _chosen(cluster: Cluster, name: str, rank: int | None) -> list[Json]:
+    pods = worker_pods(cluster, name)
+    if rank is None:
+        return pods
+    ids = [pod["uid"] for pod in last_status(cluster, name).get("pods", []) if rank in pod["ranks"]]
+    return [item for item in pods if item["metadata"]["uid"] in ids]
+
+
+class _Printer:
+    """Whole lines only, whoever writes them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def lines(self, data: bytes) -> None:
+        with self._lock:
+            sys.stdout.buffer.write(data)
+            sys.stdout.flush()
+
+
+def _read(cluster: Cluster, pod: str, container: str, follow: bool, tail: int | None, printer: _Printer) -> None:
+    rest = b""
+    try:
+        for piece in cluster.log(pod, container, follow, tail):
+            whole, separator, rest = (rest + piece).rpartition(b"\n")
+            printer.lines(whole + separator)
+    except (NotFound, Refused):
+        pass  # it is gone, or its container never ran
+    except ClusterError as error:
+        print(f"elastic-job: the log of pod {pod} breaks off: {error}", file=sys.stderr)
+    if rest:
+        printer.lines(rest + b"\n")

@@ -1,0 +1,119 @@
+"""Real jobs on the cluster that KUBECONFIG names; without one, the tests that need it are skipped.
+
+The pods run this checkout: the machine's own system folders, the virtual environment and the repository are mounted into
+an empty image, so that nothing has to be built. That needs a cluster whose (only) node is this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from elastic_launch.k8s.cluster import Cluster
+from elastic_launch.k8s.errors import ClusterError
+
+from .running import EMPTY_IMAGE, ROOT, KubernetesJob
+
+HOW = "start one with ../shared/cluster/up and export KUBECONFIG=PATH as it prints it"
+SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/etc/ssl")
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A namespace of its own, gone afterwards."""
+    if not os.environ.get("KUBECONFIG"):
+        pytest.skip(f"KUBECONFIG is not set: {HOW}")
+    try:
+        found = Cluster.connect(f"elastic-{uuid.uuid4().hex[:8]}")
+        found.core.create_namespace({"metadata": {"name": found.namespace}}, _request_timeout=(2, 5))
+    except (ClusterError, Exception) as error:
+        pytest.skip(f"the cluster of KUBECONFIG cannot be reached ({error}): {HOW}")
+    until(lambda: _has_account(found), 30)
+    yield found
+    found.core.delete_namespace(found.namespace)
+
+
+def until(condition: Callable[[], Any], limit: float) -> Any:
+    """The condition's value, once it is true."""
+    end = time.monotonic() + limit
+    while not (value := condition()):
+        assert time.monotonic() < end, f"not within {limit} s"
+        time.sleep(0.1)
+    return value
+
+
+def _has_account(cluster: Cluster) -> bool:
+    accounts = cluster.core.list_namespaced_service_account(cluster.namespace)
+    return any(account.metadata.name == "default" for account in accounts.items)
+
+
+def pod_template(container: str, journal: Path) -> dict[str, Any]:
+    """The machine's own Python and this checkout in an empty image."""
+    folders = dict.fromkeys([*SYSTEM, str(ROOT), sys.prefix, sys.base_prefix])
+    venv = Path(sys.prefix).resolve()
+    environment = {
+        "PATH": f"{venv}/bin:/usr/bin:/bin",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    mounts = [{"name": "journal", "mountPath": "/journal"}]
+    volumes: list[dict[str, Any]] = [{"name": "journal", "hostPath": {"path": str(journal)}}]
+    for number, folder in enumerate(dict.fromkeys([*folders, str(venv)])):
+        mounts.append({"name": f"machine-{number}", "mountPath": folder})
+        volumes.append({"name": f"machine-{number}", "hostPath": {"path": str(Path(folder).resolve())}})
+    return {
+        "containers": [
+            {
+                "name": container,
+                "workingDir": str(ROOT),
+                "env": [{"name": name, "value": value} for name, value in environment.items()],
+                "volumeMounts": mounts,
+            }
+        ],
+        "volumes": volumes,
+    }
+
+
+NewJob = Callable[..., KubernetesJob]
+
+
+@pytest.fixture
+def new_job(cluster: Cluster, tmp_path: Path) -> Iterator[NewJob]:
+    """Submits jobs; what is left of them is deleted after the test."""
+    jobs: list[KubernetesJob] = []
+
+    def submit(*flags: str, command: list[str] | None = None, **options: Any) -> KubernetesJob:
+        name = f"job-{uuid.uuid4().hex[:6]}"
+        journal = tmp_path / name
+        job = KubernetesJob(cluster, name, journal)
+        journal.chmod(0o777)
+        templates = []
+        for container, flag in (("worker", "--pod-template"), ("controller", "--controller-pod-template")):
+            file = tmp_path / f"{name}-{container}.yaml"
+            file.write_text(yaml.safe_dump(pod_template(container, journal)))
+            templates += [flag, str(file)]
+        jobs.append(job)
+        job.submit(
+            "--image",
+            EMPTY_IMAGE,
+            "--image-pull-policy",
+            "IfNotPresent",
+            *templates,
+            *flags,
+            command=command,
+            **options,
+        )
+        return job
+
+    yield submit
+    for job in jobs:
+        job.delete()
