@@ -27,6 +27,7 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from ..errors import AuthorizationError, RendezvousError, UsageError
 from .messages import Beat, Done, Failed, Hello, Refused, ToAgent, ToServer, Welcome, decode_to_agent, encode
 from .names import check_job_name
+from .reaching import reach
 from .replicas import STATE, ReplicaFinder
 
 logger = logging.getLogger(__name__)
@@ -159,8 +160,10 @@ class Client:
         try:
             address = await self._finder.next_address()
             secure = (self._ssl or tls.create_default_context()) if address.url.startswith("wss:") else None
+            tcp = await asyncio.wait_for(reach(address.url, address.options), limit)
             connection = await _Connect(
                 address.url,
+                sock=tcp,
                 ssl=secure,
                 additional_headers=headers,
                 compression=None,
@@ -169,11 +172,10 @@ class Client:
                 close_timeout=_FAREWELL,
                 max_size=_MAX_MESSAGE,
                 proxy=None,
-                **address.options,
             )
         except InvalidStatus as error:
             return self._was_denied(error, began)
-        except (OSError, WebSocketException) as error:
+        except (OSError, asyncio.TimeoutError, WebSocketException) as error:
             self._note(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
             return _Outcome.FAILED
         try:

@@ -106,8 +106,21 @@ class KubernetesJob(JournalFolder):
         step = self.step()
         self.until(lambda: self.step() >= step + count, f"{count} more steps after {step}")
 
+    def wait_for_generation(self, number: int) -> None:
+        self.until(lambda: self.generation() >= number, f"generation {number}")
+
+    def wait_for_controller_after(self, before: Pod) -> None:
+        def is_there() -> bool:
+            found = [pod_of(item) for item in controller_pods(self.cluster, self.name)]
+            return any(pod.is_live and pod.uid != before.uid and pod.state == "running" for pod in found)
+
+        self.until(is_there, f"a controller after {before.name}")
+
     def _ranks(self) -> list[int]:
         return sorted(rank for pod in self.status().get("pods", []) for rank in pod["ranks"])
+
+    def assert_nothing_redone(self) -> None:
+        assert not self.journal("redo"), f"{self.journal('redo')}\n{self.journal('change')}\n{self.words()}"
 
     # --- disturbing ---
 

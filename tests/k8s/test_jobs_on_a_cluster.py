@@ -32,7 +32,7 @@ def test_deleted_pods_leave_by_plan_and_are_replaced(new_job: NewJob) -> None:
         leaver = job.pod_of_rank(rank)
         generation = job.generation()
         job.delete_pod(leaver)
-        job.until(lambda: job.generation() > generation, "a ring without it")
+        job.wait_for_generation(generation + 1)
         job.wait_for_world(2)
         assert leaver.uid not in {pod.uid for pod in job.pods() if pod.is_live}
     job.assert_nothing_redone()
@@ -59,27 +59,19 @@ def test_the_controller_may_be_killed_at_any_moment(new_job: NewJob) -> None:
     job = new_job("--min", "1", "--max", "2", **STEADY)
     job.wait_for_world(2)
     for force in (False, True):
-        before, generation = job.controller(), job.generation()
+        before, generation, leaver = job.controller(), job.generation(), job.pod_of_rank(1)
         job.delete_pod(before, force)
         job.wait_for_steps(5)
-        job.until(lambda: _new_controller(job, before.uid), "another controller")
+        job.wait_for_controller_after(before)
         job.wait_for_steps(20)
         assert job.generation() == generation, "the ring has not changed"
-        job.delete_pod(job.pod_of_rank(1))
-        job.until(lambda: job.generation() > generation, "the change that the new controller leads")
+        job.delete_pod(leaver)
+        job.wait_for_generation(generation + 1)  # the new controller leads the change
         job.wait_for_world(2)
-    job.assert_nothing_redone()
+        job.assert_nothing_redone()
     job.finish()
     assert job.wait() == 0
     job.assert_exact(members=2)
-
-
-def _new_controller(job: KubernetesJob, before: str) -> bool:
-    try:
-        found = job.controller()
-    except StopIteration:
-        return False
-    return found.uid != before and found.state == "running"
 
 
 def test_a_job_is_scaled_up_and_down(new_job: NewJob) -> None:
