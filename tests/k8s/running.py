@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from elastic_launch.k8s.cluster import Cluster
 from elastic_launch.k8s.errors import ClusterError, NotFound
+from elastic_launch.k8s.following import TOO_LATE
 from elastic_launch.k8s.looking_up import controller_pods, last_status, worker_pods
 from elastic_launch.k8s.main import main
 from elastic_launch.k8s.pods import Pod, pod_of
@@ -45,7 +46,7 @@ class KubernetesJob(JournalFolder):
     def wait(self, limit: float = 120) -> int:
         """The job's exit code."""
         code = self.run("wait", self.name, "--timeout", str(limit))
-        assert code != 124, f"not over within {limit} s\n{self.words()}"
+        assert code != TOO_LATE, f"not over within {limit} s\n{self.words()}"
         return code
 
     def delete(self) -> None:
