@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 _LOOK_AGAIN = 1.0  # seconds, also when nothing happens
 _GLANCE = 0.1  # seconds between two looks at whether the job is over
 _PENDING_LONG = 10.0  # seconds after which a pod that does not start is reported
+_AFTER_A_REFUSAL = 5.0  # seconds until pods that the cluster does not take, for a quota perhaps, are tried again
 _END_SLACK = 15.0  # seconds that pods may take longer to end than their grace period
 DEADLINE = 124  # exit code of a job that took longer than --active-deadline
 
@@ -54,7 +55,8 @@ class JobLife:
         self._seen: dict[str, str] = {}  # id -> name, of all pods ever seen
         self._told: set[str] = set()  # ids of pods that the server knows to be gone
         self._reported: dict[str, str] = {}  # id -> trouble of a pending pod
-        self._stopped_for: str = ""
+        self._stopped_for = ""
+        self._no_creation_before = 0.0
         self._pods = self._watcher(
             "pods", cluster.core.list_namespaced_pod, label_selector=worker_selector(request.name)
         )
@@ -183,6 +185,8 @@ class JobLife:
 
     async def _change(self, action: Create | Delete) -> None:
         """Something in the cluster. What does not work is tried again at the next look."""
+        if isinstance(action, Create) and self._loop.time() < self._no_creation_before:
+            return
         try:
             if isinstance(action, Create):
                 pod = worker_pod(self._request, action.number, self._uid, self._address)
@@ -195,6 +199,8 @@ class JobLife:
             logger.info("%s: %s", action, error)
         except ClusterError as error:
             logger.warning("%s", error)
+            if isinstance(action, Create):
+                self._no_creation_before = self._loop.time() + _AFTER_A_REFUSAL
             await self._say("ClusterRefuses", str(error), warning=True, once=True)
 
     def _create(self, pod: Json) -> Json:
@@ -241,7 +247,7 @@ class JobLife:
 
     async def _end(self) -> int:
         """The result first, so that it outlives whatever happens now; then the pods have time to end by themselves."""
-        await self._job.kept()
+        await self._until_durable()
         failure = self._job.failure
         result = Result(0) if failure is None else Result(failure.code or 1, failure.reason, failure.tail)
         await self._insist({"metadata": {"annotations": {RESULT_ANNOTATION: json.dumps(msgspec.to_builtins(result))}}})
@@ -255,6 +261,13 @@ class JobLife:
             exceeded = result.reason.startswith("DeadlineExceeded")
             await self._insist({"spec": {"activeDeadlineSeconds": 1} if exceeded else {"backoffLimit": 0}})
         return result.code
+
+    async def _until_durable(self) -> None:
+        while True:
+            try:
+                return await self._job.kept()
+            except asyncio.TimeoutError:
+                logger.warning("job %s is over, and its store does not take that yet", self._request.name)
 
     async def _clear_pods(self) -> None:
         """Pods that have not begun are of no use any more; those that run have been told, and end."""

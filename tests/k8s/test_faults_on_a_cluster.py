@@ -7,6 +7,7 @@ import re
 import subprocess
 import time
 
+import psutil
 import pytest
 
 from .conftest import NewJob
@@ -28,6 +29,34 @@ def test_a_container_that_runs_out_of_memory_costs_one_crash(new_job: NewJob) ->
     job.wait_for_world(2)
     told = [event["text"] for event in job.status()["events"]] + [pod.trouble for pod in job.pods()]
     assert any("memory" in text or "OOMKilled" in text for text in told), told
+    job.finish()
+    assert job.wait() == 0
+    job.assert_exact(members=2)
+
+
+def agent_process(pod: str) -> psutil.Process:
+    """The `elastic-launch` in the pod with this id, as the node sees it."""
+    for process in psutil.process_iter():
+        try:
+            environment = process.environ()
+            is_agent = any(word.endswith("elastic-launch") for word in process.cmdline())
+            if is_agent and environment.get("ELASTIC_POD_UID") == pod and "ELASTIC_WORKER" not in environment:
+                return process
+        except psutil.Error:
+            continue
+    raise AssertionError(f"no agent in pod {pod}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root on the node, to kill a container's process")
+def test_a_container_started_again_in_the_same_pod_is_a_new_member(new_job: NewJob) -> None:
+    job = new_job("--min", "1", "--max", "2", restart_policy="OnFailure", **STEADY)
+    job.wait_for_world(2)
+    pod, generation = job.pod_of_rank(1), job.generation()
+    agent_process(pod.uid).kill()
+    job.wait_for_generation(generation + 1)
+    job.wait_for_world(2)
+    again = next(known for known in job.pods() if known.uid == pod.uid)
+    assert again.starts == 1 and again.is_live
     job.finish()
     assert job.wait() == 0
     job.assert_exact(members=2)

@@ -54,6 +54,7 @@ def test_a_container_killed_for_memory_is_a_failure_of_its_own() -> None:
     [
         {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
         {"phase": "Failed", "reason": "NodeLost"},
+        {"phase": "Failed"},
         {"phase": "Failed", "conditions": [{"type": "DisruptionTarget", "status": "True"}]},
     ],
 )
