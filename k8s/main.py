@@ -86,7 +86,7 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, tuple[arg
     delete.add_argument("name")
     wait = _command(commands, "wait", "wait for a job's end, and exit with its exit code", _wait)
     wait.add_argument("name")
-    wait.add_argument("--timeout", type=float, metavar="S", help="exit with 124 after this long")
+    wait.add_argument("--timeout", type=float, metavar="S", help="exit with 3 if it is not over after this long")
     options = parser.parse_args(arguments)
     return parser, (options, options.act)
 

@@ -131,7 +131,7 @@ def _metadata(name: str, request: JobRequest) -> Manifest:
 def _controller_pod(request: JobRequest) -> Manifest:
     command = ["python3", "-m", "elastic_launch.k8s.controller", "--job", request.name]
     env = [field("ELASTIC_NAMESPACE", "metadata.namespace"), field("ELASTIC_POD_NAME", "metadata.name")]
-    container = restricted_container(CONTROLLER, request, command, env)
+    container = restricted_container(CONTROLLER, request.controller_image or request.image, request, command, env)
     container["ports"] = [{"name": "rendezvous", "containerPort": PORT}]
     container["readinessProbe"] = {"httpGet": {"path": "/readyz", "port": PORT}, "periodSeconds": 5}
     container["resources"] = {"requests": {"cpu": "50m", "memory": "128Mi"}}

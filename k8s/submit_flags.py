@@ -62,6 +62,7 @@ def add_submit_flags(parser: argparse.ArgumentParser) -> None:
     pod.add_argument("--user", type=int, metavar="UID", help="user and group that everything runs as (default 1000)")
     pod.add_argument("--pod-template", metavar="FILE", help="anything else a pod can have (YAML), merged in")
     controller = parser.add_argument_group("controller pod")
+    controller.add_argument("--controller-image", metavar="IMAGE", help="one without the framework (default: --image)")
     controller.add_argument("--controller-pod-template", metavar="FILE", help="as --pod-template")
     controller.add_argument(
         "--controller-service-account", metavar="NAME", help="use this one, and make no role (default: one of its own)"
@@ -197,7 +198,15 @@ _PARSED: dict[str, tuple[str | None, Callable[[Any], Any]]] = {
 _SINGLE = frozenset(
     {
         *("name", "image", "min", "max", "nproc_per_pod", "gpu", "priority_class", "service_account"),
-        *("controller_service_account", "image_pull_policy", "user", "ttl", "backoff_limit", "active_deadline"),
+        *(
+            "controller_image",
+            "controller_service_account",
+            "image_pull_policy",
+            "user",
+            "ttl",
+            "backoff_limit",
+            "active_deadline",
+        ),
         *("grace_period", "min_timeout", "hang_timeout", "store"),
     }
 )
