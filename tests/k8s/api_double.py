@@ -55,6 +55,7 @@ class Request:
         """Events of a watch, then silence, then its end: in order, or not."""
         self._handler.send_response(200)
         self._handler.send_header("Transfer-Encoding", "chunked")
+        self._handler.send_header("Connection", "close")  # or the next request may meet the end of this connection
         self._handler.end_headers()
         for event in events:
             data = event if isinstance(event, bytes) else json.dumps(event).encode() + b"\n"
