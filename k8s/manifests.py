@@ -30,6 +30,8 @@ def manifests(request: JobRequest, namespace: str) -> list[Manifest]:
     parts = [controller_job(request), service(request), *(_config_map(name, request) for name in _kept(request))]
     if not request.controller_service_account:
         parts += access(request, namespace)
+    if request.network_policy:
+        parts.append(network_policy(request))
     for part in parts:
         part["metadata"]["namespace"] = namespace
     return parts
@@ -106,7 +108,7 @@ def access(request: JobRequest, namespace: str) -> list[Manifest]:
 
 
 def network_policy(request: JobRequest) -> Manifest:
-    """An example: workers and controller of a job talk to each other, and nobody else reaches them."""
+    """Workers and controller of a job talk to each other, and nobody else reaches them."""
     members = {"matchLabels": {JOB_LABEL: request.name}}
     return {
         "apiVersion": "networking.k8s.io/v1",

@@ -52,6 +52,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     min_timeout: float = _WEEK
     hang_timeout: float = 300.0
     store: str = ""
+    network_policy: bool = False
 
     @property
     def spec(self) -> JobSpec:

@@ -42,6 +42,7 @@ def add_submit_flags(parser: argparse.ArgumentParser) -> None:
         "--hang-timeout", type=float, metavar="S", help="without progress for this long is hung (default 300)"
     )
     job.add_argument("--grace-period", type=int, metavar="S", help="for a pod to leave in order (default 60)")
+    job.add_argument("--network-policy", action="store_true", default=None, help="let nobody else reach the job's pods")
     job.add_argument("--store", metavar="ETCD", help="keep the job's state in this etcd instead of a ConfigMap")
     pod = parser.add_argument_group("worker pods")
     pod.add_argument("--cpu", metavar="N", help="CPUs requested, as 500m or 2")
@@ -207,6 +208,6 @@ _SINGLE = frozenset(
             "backoff_limit",
             "active_deadline",
         ),
-        *("grace_period", "min_timeout", "hang_timeout", "store"),
+        *("grace_period", "min_timeout", "hang_timeout", "network_policy", "store"),
     }
 )

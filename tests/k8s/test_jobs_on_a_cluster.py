@@ -55,7 +55,7 @@ def test_a_user_follows_a_job_and_drains_a_pod(new_job: NewJob, capfdbinary: pyt
         assert job.run(command, *flags) == 0
         return capfdbinary.readouterr().out.decode()
 
-    assert job.name in said("list") and "running" in said("list")
+    job.until(lambda: re.search(rf"{job.name} +running", said("list")), "the job in the list")
     status = said("status", job.name)
     assert "generation 1 with 2 workers" in status and f"{job.name}-worker-1" in status
     leaver = job.pod_of_rank(1)

@@ -179,7 +179,9 @@ def test_an_unknown_word_in_a_job_file_is_named(capsys: pytest.CaptureFixture[st
     assert "'replicas' is none of" in capsys.readouterr().err
 
 
-def test_the_network_policy_lets_in_only_the_job_itself() -> None:
+def test_the_network_policy_lets_in_only_the_job_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "NetworkPolicy" in dry_run(capsys, *BASE, "--network-policy", "--", "t.py")[0]
+    assert "NetworkPolicy" not in dry_run(capsys, *BASE, "--", "t.py")[0]
     request = JobRequest(name="digits", image="a", command=["t.py"])
     spec = network_policy(request)["spec"]
     assert spec["podSelector"] == spec["ingress"][0]["from"][0]["podSelector"]
