@@ -1,6 +1,9 @@
 # The rendezvous service and the controller of jobs on Kubernetes: no torch.
 ARG BASE=docker.io/library/python:3.11-slim
 FROM ${BASE} AS build
+ARG PIP_INDEX_URL
+ARG PIP_EXTRA_INDEX_URL
+ARG PIP_FIND_LINKS
 COPY . /src
 RUN python3 -m venv /opt/elastic \
  && /opt/elastic/bin/pip install --no-cache-dir --constraint /src/constraints.txt '/src[etcd,kubernetes]'

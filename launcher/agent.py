@@ -23,6 +23,7 @@ from .guarding import Guard
 from .logs import ReporterHandler
 from .options import Options
 from .output import OutputThread
+from .peer_watch import PeerWatch
 from .relay import Relay
 from .reporter import Reporter
 from .serving import JobServer, PortError
@@ -55,6 +56,7 @@ class Agent:
         self._client: Client | None = None
         self._server: JobServer | None = None
         self._meeting: MeetingServer | None = None
+        self._peer_watch: PeerWatch | None = None
 
     async def run(self) -> int:
         logging.getLogger(_PACKAGE).addHandler(self._log_handler)
@@ -98,11 +100,16 @@ class Agent:
             token=None if tokens is None else tokens.token,
             ssl=options.access.tls(urls),
         )
-        watching = asyncio.ensure_future(self._watch(self._client))
+        watching = [asyncio.ensure_future(self._watch(self._client))]
+        if options.watch_pods:
+            self._peer_watch = PeerWatch(options, urls, self._reporter)
+            watching.append(asyncio.ensure_future(self._peer_watch.run()))
         try:
             await self._client.run()
         finally:
-            watching.cancel()
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
 
     async def _ending_with_its_errors(self, life: Coroutine[Any, Any, None]) -> None:
         try:
@@ -200,7 +207,8 @@ class Agent:
             await asyncio.sleep(_WATCH_PERIOD)
             assert self._relay is not None
             self._relay.tick()
-            reap_adopted(known={self._guard.pid, *(worker.pid for worker in self._relay.slots)})
+            others = {self._guard.pid, self._peer_watch.pid if self._peer_watch is not None else 0}
+            reap_adopted(known={*others, *(worker.pid for worker in self._relay.slots)})
             lost = self._welcomes > 0 and not client.connected
             if not lost or client.disconnected_since is None:
                 continue

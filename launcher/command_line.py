@@ -95,6 +95,11 @@ def build_parser() -> argparse.ArgumentParser:
     meeting.add_argument("--tls-ca", metavar="F", help="certificates to trust for https (default: the system's)")
     meeting.add_argument("--tls-cert", metavar="F", help="this agent's certificate, for a server that wants one")
     meeting.add_argument("--tls-key", metavar="F", help="its private key (default: in the file of --tls-cert)")
+    meeting.add_argument(
+        "--watch-pods",
+        metavar="LABEL=VALUE",
+        help="in Kubernetes: watch the pods with this label, and tell the server which are being deleted, or are lost",
+    )
     output = parser.add_argument_group("output")
     output.add_argument(
         "--log-dir", metavar="DIR", help="also write each worker's output to DIR/JOB/HOST/worker-SLOT-ID/"

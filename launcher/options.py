@@ -21,6 +21,7 @@ from .access import Access
 from .address import AddressError, address_of_interface, checked_address
 from .command_line import build_parser
 from .devices import count_cpus, count_gpus
+from .peer_selector import checked_selector
 
 DEFAULT_JOB = "default"
 WORKER_MODULE = "elastic_launch.trainer.main"
@@ -34,6 +35,7 @@ class Options:
     `urls` are the rendezvous servers, empty if this agent serves the job itself. `describes_job` says whether this agent has
     a say in what the job is: it serves it, or was given --min or --max. `address` is what everything binds and advertises,
     None for that of the route to the server. `pod` is the unique id of the Kubernetes pod that this is, empty outside of one.
+    `watch_pods` is a label selector of this agent's peers, which it watches; empty to watch none.
     `command` is what a worker runs.
     """
 
@@ -53,6 +55,7 @@ class Options:
     address: str | None = None
     host: str = "localhost"
     pod: str = ""
+    watch_pods: str = ""
     log_dir: Path | None = None
     access: Access = field(default_factory=Access)
 
@@ -95,6 +98,7 @@ class _Asked:
             address=self._address(serves=not urls),
             host=self._environ.get(worker_environment.HOST) or socket.gethostname(),
             pod=self._environ.get(worker_environment.POD, ""),
+            watch_pods=self._watch_pods(),
             log_dir=self._log_dir(),
             access=self._access(urls),
         )
@@ -235,6 +239,15 @@ class _Asked:
         except AddressError as error:
             self._fail(str(error))
         return "127.0.0.1" if serves else None
+
+    def _watch_pods(self) -> str:
+        given = self._text("watch_pods")
+        if given is None:
+            return ""
+        try:
+            return checked_selector(given[0])
+        except UsageError as error:
+            self._fail(f"{given[1]}: {error}")
 
     def _log_dir(self) -> Path | None:
         given = self._text("log_dir")

@@ -166,7 +166,7 @@ class WorkerProcess:
             env=self._environment(control.fileno(), page),
             pass_fds=(control.fileno(), page),
             start_new_session=True,
-            preexec_fn=_die_with(os.getpid()),
+            preexec_fn=die_with(os.getpid()),
         )
 
     def _label(self) -> str:
@@ -218,7 +218,7 @@ class WorkerProcess:
         await asyncio.gather(self._stdout.drain(_DRAIN_LIMIT), self._stderr.drain(_DRAIN_LIMIT))
 
 
-def _die_with(agent: int) -> Callable[[], None]:
+def die_with(agent: int) -> Callable[[], None]:
     """Runs in the worker before its program: the kernel kills it when the agent's main thread ends."""
 
     def arrange() -> None:

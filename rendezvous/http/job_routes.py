@@ -21,9 +21,12 @@ from .views import (
     Draining,
     DrainWorker,
     EventList,
+    GoneAgent,
+    GonePod,
     JobList,
     JobName,
     JobView,
+    Loss,
     Removal,
     Resize,
     problems,
@@ -101,6 +104,22 @@ def job_routes(jobs: Jobs, streams: Streams, guard: Sequence[Depends] = ()) -> A
         except KeyError:
             raise HTTPException(404, f"job {job!r} has no {what} {drained!r}") from None
         return {"draining": drained}
+
+    @router.post("/{job}/gone", status_code=202, response_model=Loss, responses=problems(400, 404, 409, 413, 503))
+    async def gone(job: JobName, request: GoneAgent | GonePod) -> dict[str, Any]:
+        """An agent or a pod is lost for certain: its workers are not waited for, and it is not let in again."""
+        lost, what = (request.agent, "agent") if isinstance(request, GoneAgent) else (request.pod, "pod")
+
+        def act(machine: Membership, now: float) -> list[Effect]:
+            if not any(worker[what] == lost for worker in machine.snapshot()["workers"]):
+                raise KeyError(lost)
+            return machine.gone(lost, request.reason or "so it was told over HTTP", now)
+
+        try:
+            await command(known(job), "the loss", act)
+        except KeyError:
+            raise HTTPException(404, f"job {job!r} has no {what} {lost!r} with workers") from None
+        return {"gone": lost}
 
     @router.patch("/{job}", response_model=JobView, responses=problems(400, 404, 409, 413, 503))
     async def resize(job: JobName, request: Resize) -> dict[str, Any]:

@@ -16,6 +16,7 @@ Size = Annotated[int, Field(ge=1, le=1 << 20, strict=True)]
 Word = Annotated[str, Field(min_length=1, max_length=256, strict=True)]
 
 _WORKER = "4f0c2f6d2a1b4a53b9a0d3e2f1c0ab12"
+_AGENT = "0d3e2f1c0ab124f0c2f6d2a1b4a53b9a"
 
 
 class Problem(BaseModel):
@@ -38,6 +39,20 @@ class DrainHost(_Request):
     host: Word = Field(description="All workers of this host are to leave.", examples=["node-3"])
 
 
+class _Gone(_Request):
+    reason: str = Field(default="", max_length=256, description="For people.", examples=["its pod was evicted"])
+
+
+class GoneAgent(_Gone):
+    agent: Word = Field(description="An agent whose host is lost, with all its workers.", examples=[_AGENT])
+
+
+class GonePod(_Gone):
+    pod: Word = Field(
+        description="The unique id of a Kubernetes pod that is lost.", examples=["1b4a53b9-a0d3-4e2f-81c0-ab124f0c2f6d"]
+    )
+
+
 class Resize(_Request):
     """What is left out stays as it is."""
 
@@ -55,6 +70,10 @@ class Resize(_Request):
 
 class Draining(BaseModel):
     draining: str = Field(examples=["node-3"])
+
+
+class Loss(BaseModel):
+    gone: str = Field(examples=[_AGENT])
 
 
 class Removal(BaseModel):
@@ -105,7 +124,7 @@ class WorkerView(BaseModel):
     worker: str = Field(examples=[_WORKER])
     host: str = Field(examples=["node-3"])
     pod: str = Field("", description="The unique id of its Kubernetes pod, if it runs in one.", examples=[""])
-    agent: str = Field(examples=["0d3e2f1c0ab124f0c2f6d2a1b4a53b9a"])
+    agent: str = Field(examples=[_AGENT])
     local_rank: int = Field(examples=[0])
     rank: int = Field(examples=[2])
     phase: str = Field(description="preparing, ready, member, evicted or finished", examples=["member"])

@@ -67,6 +67,8 @@ BAD = [
     (["--advertise-address", "0.0.0.0"], "stands for every address"),
     (["--advertise-address", "a", "--network-interface", "lo"], "say the same thing: leave one of them out"),
     (["--log-dir", "train.py"], "--log-dir is 'train.py', which cannot be used"),
+    (["--watch-pods", "digits"], "--watch-pods: 'digits' is no label of this job's pods: give one as in app=digits"),
+    (["--watch-pods", "app="], "--watch-pods: 'app=' is no label"),
     (["--no-such-flag"], "unrecognized arguments: --no-such-flag"),
 ]
 
@@ -205,3 +207,16 @@ def test_the_token_is_taken_from_a_file_that_a_flag_or_a_variable_names(tmp_path
 def test_certificates_that_a_variable_names_are_no_error_where_nothing_is_https() -> None:
     access = options("train.py", ELASTIC_TLS_CA="ca.pem").access
     assert access.tls_ca is not None and access.tls(["http://h:1"]) is None
+
+
+def test_peers_are_watched_where_that_is_asked_for() -> None:
+    assert options("--watch-pods", "app=digits", "train.py").watch_pods == "app=digits"
+    assert options("train.py", ELASTIC_WATCH_PODS="app=digits,tier!=web").watch_pods == "app=digits,tier!=web"
+    assert options("train.py").watch_pods == ""
+
+
+def test_a_watch_needs_its_package(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    with pytest.raises(SystemExit):
+        options("--watch-pods", "app=digits", "train.py")
+    assert "pip install 'elastic-launch[kubernetes]'" in capsys.readouterr().err

@@ -59,7 +59,9 @@ class Agent:
 
     def _hello(self) -> Hello:
         claim = WorkerClaim(self.worker, 0, self.phase, formed=self.formed, lineage=self.formed)
-        return Hello(self._name, f"host of {self._name}", "127.0.0.1:1", SPEC, [claim], self.announced)
+        return Hello(
+            self._name, f"host of {self._name}", "127.0.0.1:1", SPEC, [claim], self.announced, f"pod of {self._name}"
+        )
 
     def _hear(self, message: ToAgent) -> None:
         self.told.append(message)

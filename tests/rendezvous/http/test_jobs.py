@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from elastic_launch.rendezvous.membership.members import Timing
 from elastic_launch.rendezvous.messages import Announce, Beat, Drain, Exited, Failed, Finished, Released
 
 from ..agents import Agent, run_together
@@ -74,6 +75,36 @@ def test_a_drain_that_cannot_be_says_why(run: Run, run_job: RunJob, body: object
             answer = await running.http.post("/v1/jobs/digits/drain", json=body)
             assert answer.status_code == code
             assert words in answer.json()["detail"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("what", ["agent", "pod"])
+def test_whoever_is_gone_for_certain_is_not_waited_for(run: Run, run_job: RunJob, what: str) -> None:
+    async def scenario() -> None:
+        async with run_job(2, timing=Timing(lease=60.0)) as running:
+            a, b = running.agents
+            shown = {worker["worker"]: worker for worker in (await running.job())["workers"]}  # type: ignore[attr-defined]
+            body = {what: shown[b.worker][what], "reason": "evicted"}
+            answer = await running.http.post("/v1/jobs/digits/gone", json=body)
+            assert (answer.status_code, answer.json()) == (202, {"gone": body[what]})
+            announce = await a.hears(Announce, lambda message: message.world_size == 1)
+            assert "evicted" in announce.reason
+            again = await running.http.post("/v1/jobs/digits/gone", json=body)
+            assert again.status_code == 404, "said twice, it changes nothing"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("body", "code"), [({"agent": "x"}, 404), ({"pod": ""}, 422), ({}, 422), ({"worker": "x"}, 422)]
+)
+def test_who_is_not_known_cannot_be_gone(run: Run, run_job: RunJob, body: object, code: int) -> None:
+    async def scenario() -> None:
+        async with run_job(1) as running:
+            answer = await running.http.post("/v1/jobs/digits/gone", json=body)
+            assert answer.status_code == code
+            assert (await running.job())["world_size"] == 1
 
     run(scenario())
 
@@ -242,6 +273,7 @@ def test_the_description_has_examples_and_names_every_address(run: Run, run_job:
                 "/v1/jobs/{job}",
                 "/v1/jobs/{job}/events",
                 "/v1/jobs/{job}/drain",
+                "/v1/jobs/{job}/gone",
             }
             assert set(described["paths"]["/v1/jobs/{job}"]) == {"get", "patch", "delete"}
             schemas = described["components"]["schemas"]
