@@ -32,6 +32,7 @@ class Cluster:
         self.namespace = namespace
         self.core = client.CoreV1Api(api)
         self.batch = client.BatchV1Api(api)
+        self.networking = client.NetworkingV1Api(api)
         self.rbac = client.RbacAuthorizationV1Api(api)
 
     @classmethod
@@ -67,6 +68,7 @@ class Cluster:
             "Event": self.core.create_namespaced_event,
             "Job": self.batch.create_namespaced_job,
             "Role": self.rbac.create_namespaced_role,
+            "NetworkPolicy": self.networking.create_namespaced_network_policy,
             "RoleBinding": self.rbac.create_namespaced_role_binding,
         }[body["kind"]]
         return self._json(call, self.namespace, body)

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 
 from ..errors import ElasticError, RendezvousError
 from ..rendezvous import logs
+from ..rendezvous.membership.members import Timing
 from ..rendezvous.server import Server
 from ..rendezvous.stores.opening import open_store
 from ..rendezvous.stores.store import Store
@@ -33,6 +34,7 @@ from .request import JobRequest, decode
 logger = logging.getLogger(__name__)
 
 _KILLED = 128 + signal.SIGTERM  # not 0: a pod that succeeds would complete the job
+_RETURN = 8.0  # seconds until agents find a controller that was started again: the Service has to follow it first
 _PATIENCE = 1.0  # seconds between two attempts at an API server that does not answer
 
 
@@ -72,7 +74,7 @@ async def _run(options: argparse.Namespace) -> int:
         raise ClusterError(
             f"there is no Service {request.name}: the variable {service_variable(request.name)} is missing"
         )
-    server = await Server.start(_everywhere(), options.port, _store(cluster, request))
+    server = await Server.start(_everywhere(), options.port, _store(cluster, request), Timing(return_pause=_RETURN))
     logger.info("job %s is served at %s (listening on port %d)", request.name, address, options.port)
     life = JobLife(cluster, job, request, server, address)
     try:

@@ -13,7 +13,7 @@ from .looking_up import controller_pods, find_job, last_status, result_of, worke
 from .naming import CONTROLLER, WORKER
 from .pods import pod_of
 
-TOO_LATE = 124  # exit code, as that of timeout(1)
+TOO_LATE = 3  # exit code
 _LOOK_AGAIN = 1.0  # seconds
 _LAST_WORDS = 3.0  # seconds for what has yet to come when the job is over
 

@@ -30,6 +30,8 @@ def manifests(request: JobRequest, namespace: str) -> list[Manifest]:
     parts = [controller_job(request), service(request), *(_config_map(name, request) for name in _kept(request))]
     if not request.controller_service_account:
         parts += access(request, namespace)
+    if request.network_policy:
+        parts.append(network_policy(request))
     for part in parts:
         part["metadata"]["namespace"] = namespace
     return parts
@@ -106,7 +108,7 @@ def access(request: JobRequest, namespace: str) -> list[Manifest]:
 
 
 def network_policy(request: JobRequest) -> Manifest:
-    """An example: workers and controller of a job talk to each other, and nobody else reaches them."""
+    """Workers and controller of a job talk to each other, and nobody else reaches them."""
     members = {"matchLabels": {JOB_LABEL: request.name}}
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -131,7 +133,7 @@ def _metadata(name: str, request: JobRequest) -> Manifest:
 def _controller_pod(request: JobRequest) -> Manifest:
     command = ["python3", "-m", "elastic_launch.k8s.controller", "--job", request.name]
     env = [field("ELASTIC_NAMESPACE", "metadata.namespace"), field("ELASTIC_POD_NAME", "metadata.name")]
-    container = restricted_container(CONTROLLER, request, command, env)
+    container = restricted_container(CONTROLLER, request.controller_image or request.image, request, command, env)
     container["ports"] = [{"name": "rendezvous", "containerPort": PORT}]
     container["readinessProbe"] = {"httpGet": {"path": "/readyz", "port": PORT}, "periodSeconds": 5}
     container["resources"] = {"requests": {"cpu": "50m", "memory": "128Mi"}}

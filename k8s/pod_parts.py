@@ -20,10 +20,12 @@ def variables(values: dict[str, str]) -> list[Manifest]:
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def restricted_container(name: str, request: JobRequest, command: list[str], env: list[Manifest]) -> Manifest:
+def restricted_container(
+    name: str, image: str, request: JobRequest, command: list[str], env: list[Manifest]
+) -> Manifest:
     container: Manifest = {
         "name": name,
-        "image": request.image,
+        "image": image,
         "command": command,
         "env": [*variables({"HOME": "/tmp", "PYTHONUNBUFFERED": "1"}), *env],
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],

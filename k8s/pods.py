@@ -70,7 +70,8 @@ def pod_of(item: Json) -> Pod:
         leaving_until=_seconds(deletion) if deletion else 0.0,
         exit_code=ended.get("exitCode", -1),
         trouble=_trouble(state, status, container, ended),
-        by_force=bool(deletion) or reason in _OUTSIDE | _GONE_WRONG or _was_disrupted(status),
+        by_force=bool(deletion or reason in _OUTSIDE | _GONE_WRONG or _was_disrupted(status))
+        or (state == "failed" and not ended and not reason),
         node=(item.get("spec") or {}).get("nodeName") or "",
         starts=container.get("restartCount", 0),
         ended=_seconds(ended.get("finishedAt")) if state in ("succeeded", "failed") else 0.0,
@@ -110,7 +111,7 @@ def _trouble(state: str, status: Json, container: Json, ended: Json) -> str:
         if ended:
             code = f"exit code {ended.get('exitCode')}"
             return code if ended.get("reason") in (None, "Error") else f"{ended['reason']}, {code}"
-        return "failed"
+        return "failed, and its node does not say how"
     return ""
 
 

@@ -19,7 +19,8 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `command` is the script and its arguments, as `elastic-launch` takes them (`-m` before a module's name). `cpu` and
     `memory` are both request and limit of a worker pod, in Kubernetes' quantities. `backoff_limit` counts crashes of
-    workers and failures of pods together. `pod_template` and `controller_pod_template` are merged into the pods.
+    workers and failures of pods together. `pod_template` and `controller_pod_template` are merged into the pods. Without a
+    `controller_image` the controller runs in the workers'.
     """
 
     name: str
@@ -38,6 +39,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     node_selector: dict[str, str] = {}
     tolerations: list[dict[str, Any]] = []
     service_account: str = ""
+    controller_image: str = ""
     controller_service_account: str = ""
     image_pull_policy: str = ""
     user: int = 1000
@@ -50,6 +52,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     min_timeout: float = _WEEK
     hang_timeout: float = 300.0
     store: str = ""
+    network_policy: bool = False
 
     @property
     def spec(self) -> JobSpec:

@@ -42,6 +42,7 @@ def add_submit_flags(parser: argparse.ArgumentParser) -> None:
         "--hang-timeout", type=float, metavar="S", help="without progress for this long is hung (default 300)"
     )
     job.add_argument("--grace-period", type=int, metavar="S", help="for a pod to leave in order (default 60)")
+    job.add_argument("--network-policy", action="store_true", default=None, help="let nobody else reach the job's pods")
     job.add_argument("--store", metavar="ETCD", help="keep the job's state in this etcd instead of a ConfigMap")
     pod = parser.add_argument_group("worker pods")
     pod.add_argument("--cpu", metavar="N", help="CPUs requested, as 500m or 2")
@@ -62,6 +63,7 @@ def add_submit_flags(parser: argparse.ArgumentParser) -> None:
     pod.add_argument("--user", type=int, metavar="UID", help="user and group that everything runs as (default 1000)")
     pod.add_argument("--pod-template", metavar="FILE", help="anything else a pod can have (YAML), merged in")
     controller = parser.add_argument_group("controller pod")
+    controller.add_argument("--controller-image", metavar="IMAGE", help="one without the framework (default: --image)")
     controller.add_argument("--controller-pod-template", metavar="FILE", help="as --pod-template")
     controller.add_argument(
         "--controller-service-account", metavar="NAME", help="use this one, and make no role (default: one of its own)"
@@ -197,7 +199,15 @@ _PARSED: dict[str, tuple[str | None, Callable[[Any], Any]]] = {
 _SINGLE = frozenset(
     {
         *("name", "image", "min", "max", "nproc_per_pod", "gpu", "priority_class", "service_account"),
-        *("controller_service_account", "image_pull_policy", "user", "ttl", "backoff_limit", "active_deadline"),
-        *("grace_period", "min_timeout", "hang_timeout", "store"),
+        *(
+            "controller_image",
+            "controller_service_account",
+            "image_pull_policy",
+            "user",
+            "ttl",
+            "backoff_limit",
+            "active_deadline",
+        ),
+        *("grace_period", "min_timeout", "hang_timeout", "network_policy", "store"),
     }
 )

@@ -21,7 +21,7 @@ def worker_pod(request: JobRequest, number: int, owner_uid: str, server: str) ->
         field("ELASTIC_ADVERTISE_ADDRESS", "status.podIP"),
         *variables(request.env),
     ]
-    container = restricted_container(WORKER, request, _command(request, server), env)
+    container = restricted_container(WORKER, request.image, request, _command(request, server), env)
     container["resources"] = _resources(request)
     container["volumeMounts"] += request.volume_mounts
     spec = restricted_pod(request, container)

@@ -28,6 +28,7 @@ from ..errors import RendezvousError, UsageError
 from .credentials import Credentials
 from .messages import Beat, Done, Failed, Hello, Refused, ToAgent, ToServer, Welcome, decode_to_agent, encode
 from .names import check_job_name
+from .reaching import reach
 from .replicas import STATE, ReplicaFinder
 
 logger = logging.getLogger(__name__)
@@ -154,8 +155,10 @@ class Client:
         began = time.monotonic()
         try:
             address = await self._finder.next_address()
+            tcp = await asyncio.wait_for(reach(address.url, address.options), limit)
             connection = await _Connect(
                 address.url,
+                sock=tcp,
                 **self._credentials.options(address.url),
                 compression=None,
                 open_timeout=limit,
@@ -163,11 +166,10 @@ class Client:
                 close_timeout=_FAREWELL,
                 max_size=_MAX_MESSAGE,
                 proxy=None,
-                **address.options,
             )
         except InvalidStatus as error:
             return self._was_denied(error, began)
-        except (OSError, WebSocketException) as error:
+        except (OSError, asyncio.TimeoutError, WebSocketException) as error:
             self._note(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
             return _Outcome.FAILED
         try:

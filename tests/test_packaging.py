@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("rendezvous", "launcher", "trainer", "k8s", "model_zoo")
-SCRIPTS = ("elastic-launch", "elastic-rendezvous")
+SCRIPTS = ("elastic-launch", "elastic-rendezvous", "elastic-job")
 PACKED = (*FOLDERS, "elastic_launch", "pyproject.toml", "README.md", "LICENSE")
 
 pytestmark = [
@@ -148,7 +148,15 @@ def test_a_folder_refuses_to_be_imported_under_its_bare_name(folder: str) -> Non
     assert f"import this package as elastic_launch.{folder}" in said
 
 
-@pytest.mark.parametrize("name", ["elastic_launch", "elastic_launch.rendezvous.main", "elastic_launch.launcher.main"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "elastic_launch",
+        "elastic_launch.rendezvous.main",
+        "elastic_launch.launcher.main",
+        "elastic_launch.k8s.command_line",
+    ],
+)
 def test_importing_does_not_bring_a_framework(name: str, tmp_path: Path) -> None:
     code = f"import sys, {name}; print([name for name in ('torch', 'tensorflow', 'numpy') if name in sys.modules])"
     assert run(sys.executable, "-c", code, cwd=tmp_path, path=ROOT).strip() == "[]"

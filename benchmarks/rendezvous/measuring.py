@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -41,7 +42,8 @@ def measure(settings: Settings, agents: int, store: Sequence[str], folder: Path)
             memory = {"empty": empty, "full": full, "after": server.memory}
     finally:
         server.program.end()
-    return {"agents": agents, "arrival": arrival, "idle": idle, "memory": memory, "trials": trials}
+    load = list(os.getloadavg())
+    return {"agents": agents, "load": load, "arrival": arrival, "idle": idle, "memory": memory, "trials": trials}
 
 
 @contextmanager

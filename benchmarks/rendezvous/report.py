@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as ShownTable
 
 from .figures import CHANGES, change, formed_ms, memory_per_agent
 
 Results = Mapping[str, Sequence[Mapping[str, Any]]]
+Table = Mapping[str, Sequence[Mapping[str, Any]]]
 _AIM_AT = 1000  # agents
 _AIM_FORMED, _AIM_TOLD = 2000.0, 300.0  # milliseconds
 
 
 def print_tables(results: Results) -> None:
     for store, of_store in results.items():
-        table = Table(title=f"rendezvous server, {store} store, milliseconds unless said otherwise")
+        table = ShownTable(title=f"rendezvous server, {store} store, milliseconds unless said otherwise")
         table.add_column("")
         for result in of_store:
             table.add_column(f"{result['agents']:,} agents", justify="right")
@@ -78,12 +79,14 @@ def _of(name: str, shown: str) -> Callable[[Mapping[str, Any]], str]:
     return lambda result: shown.format(change(result, name))
 
 
-def write_json(path: Path, settings: Mapping[str, Any], where: Mapping[str, Any], results: Results) -> None:
-    """The figures, and of each trial all but the single agents' times, which would be megabytes: their order statistics."""
-    table = {
+def figures(results: Results) -> Table:
+    """The numbers of the table, for each store and number of agents."""
+    return {
         store: [
             {
                 "agents": result["agents"],
+                "trials": len(result["trials"]) // 2,
+                "load": result["load"],
                 "arriving_ms": result["arrival"]["arriving_ms"],
                 "formed_ms": formed_ms(result),
                 "arrival_cpu_s": result["arrival"]["cpu"],
@@ -95,14 +98,36 @@ def write_json(path: Path, settings: Mapping[str, Any], where: Mapping[str, Any]
         ]
         for store, of_store in results.items()
     }
+
+
+def write_json(
+    path: Path, settings: Mapping[str, Any], where: Mapping[str, Any], results: Results, keep: bool
+) -> Table:
+    """The figures, and of each trial all but the single agents' times, which would be megabytes: their order statistics.
+
+    With `keep`, what the file holds of other stores and numbers of agents stays. Returns all figures that it has then.
+    """
     trials = {
         store: [
             {**result, "arrival": _short(result["arrival"]), "trials": _short_trials(result)} for result in of_store
         ]
         for store, of_store in results.items()
     }
+    table = figures(results)
+    if keep and path.exists():
+        old = json.loads(path.read_text())
+        table, trials = _joined(old["table"], table), _joined(old["trials"], trials)
     document = {"machine": where, "settings": settings, "table": table, "trials": trials}
     path.write_text(json.dumps(document, indent=1) + "\n")
+    return table
+
+
+def _joined(old: Table, new: Table) -> dict[str, list[Mapping[str, Any]]]:
+    joined = {}
+    for store in [*old, *[store for store in new if store not in old]]:
+        measured = {entry["agents"]: entry for entry in [*old.get(store, ()), *new.get(store, ())]}
+        joined[store] = [measured[agents] for agents in sorted(measured)]
+    return joined
 
 
 def _short_trials(result: Mapping[str, Any]) -> list[dict[str, Any]]:

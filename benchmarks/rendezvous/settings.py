@@ -22,6 +22,7 @@ class Settings:
     lease: float = Timing().lease
     seed: int = 0
     out: Path = Path("benchmarks/results")
+    keep: bool = False
     profile: Path | None = None
 
 
@@ -48,6 +49,7 @@ def parse() -> Settings:
     parser.add_argument("--lease", type=float, default=default.lease, help="the server's; agents beat 3 times in it")
     parser.add_argument("--seed", type=int, default=default.seed, help="decides who dies")
     parser.add_argument("--out", type=Path, default=default.out, help="folder for rendezvous.json and rendezvous.png")
+    parser.add_argument("--keep", action="store_true", help="what is there of other stores and numbers of agents")
     parser.add_argument(
         "--profile", type=Path, help="folder for cProfile's statistics of the server, which slow it down"
     )

@@ -28,10 +28,11 @@ def damage(books: Books, generation: Generation) -> Damage | None:
     roster, timing = books.roster, books.timing
     if roster.awaits_members(books.clock):
         return None
-    lost, evicted, left, suspected = [], [], [], []
+    lost, evicted, left, suspected, let_go = [], [], [], [], []
     for nonce in watched(generation):
         worker = roster.workers.get(nonce) or roster.dead.get(nonce)
         if worker is not None and worker.released and (generation.state == "formed" or nonce in generation.leavers):
+            let_go.append(nonce)
             continue
         presence = roster.presence(nonce, books.clock)
         if presence in ("dead", "absent") or (worker is not None and worker.released):
@@ -42,6 +43,8 @@ def damage(books: Books, generation: Generation) -> Damage | None:
             evicted.append(nonce)
         elif worker is not None and worker.phase == "ready":
             left.append(nonce)
+    if let_go and generation.state == "formed" and roster.able_holders():
+        lost += let_go  # the last holders that were known, they were let go; and then another one came back
     if lost:
         return Damage("lost", books.fates(lost))
     if evicted:

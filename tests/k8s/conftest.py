@@ -91,7 +91,9 @@ def new_job(cluster: Cluster, tmp_path: Path) -> Iterator[NewJob]:
     """Submits jobs; what is left of them is deleted after the test."""
     jobs: list[KubernetesJob] = []
 
-    def submit(*flags: str, command: list[str] | None = None, **options: Any) -> KubernetesJob:
+    def submit(
+        *flags: str, command: list[str] | None = None, restart_policy: str = "", **options: Any
+    ) -> KubernetesJob:
         name = f"job-{uuid.uuid4().hex[:6]}"
         journal = tmp_path / name
         job = KubernetesJob(cluster, name, journal)
@@ -99,7 +101,10 @@ def new_job(cluster: Cluster, tmp_path: Path) -> Iterator[NewJob]:
         templates = []
         for container, flag in (("worker", "--pod-template"), ("controller", "--controller-pod-template")):
             file = tmp_path / f"{name}-{container}.yaml"
-            file.write_text(yaml.safe_dump(pod_template(container, journal)))
+            template = pod_template(container, journal)
+            if restart_policy and container == "worker":
+                template["restartPolicy"] = restart_policy
+            file.write_text(yaml.safe_dump(template))
             templates += [flag, str(file)]
         jobs.append(job)
         job.submit(

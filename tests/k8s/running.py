@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from elastic_launch.k8s.cluster import Cluster
 from elastic_launch.k8s.errors import ClusterError, NotFound
+from elastic_launch.k8s.following import TOO_LATE
 from elastic_launch.k8s.looking_up import controller_pods, last_status, worker_pods
 from elastic_launch.k8s.main import main
 from elastic_launch.k8s.pods import Pod, pod_of
@@ -45,7 +46,7 @@ class KubernetesJob(JournalFolder):
     def wait(self, limit: float = 120) -> int:
         """The job's exit code."""
         code = self.run("wait", self.name, "--timeout", str(limit))
-        assert code != 124, f"not over within {limit} s\n{self.words()}"
+        assert code != TOO_LATE, f"not over within {limit} s\n{self.words()}"
         return code
 
     def delete(self) -> None:
@@ -106,8 +107,21 @@ class KubernetesJob(JournalFolder):
         step = self.step()
         self.until(lambda: self.step() >= step + count, f"{count} more steps after {step}")
 
+    def wait_for_generation(self, number: int) -> None:
+        self.until(lambda: self.generation() >= number, f"generation {number}")
+
+    def wait_for_controller_after(self, before: Pod) -> None:
+        def is_there() -> bool:
+            found = [pod_of(item) for item in controller_pods(self.cluster, self.name)]
+            return any(pod.is_live and pod.uid != before.uid and pod.state == "running" for pod in found)
+
+        self.until(is_there, f"a controller after {before.name}")
+
     def _ranks(self) -> list[int]:
         return sorted(rank for pod in self.status().get("pods", []) for rank in pod["ranks"])
+
+    def assert_nothing_redone(self) -> None:
+        assert not self.journal("redo"), f"{self.journal('redo')}\n{self.journal('change')}\n{self.words()}"
 
     # --- disturbing ---
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import threading
+
 import pytest
 
 from .conftest import NewJob
@@ -32,14 +35,47 @@ def test_deleted_pods_leave_by_plan_and_are_replaced(new_job: NewJob) -> None:
         leaver = job.pod_of_rank(rank)
         generation = job.generation()
         job.delete_pod(leaver)
-        job.until(lambda generation=generation: job.generation() > generation, "a ring without it")
+        job.wait_for_generation(generation + 1)
         job.wait_for_world(2)
         assert leaver.uid not in {pod.uid for pod in job.pods() if pod.is_live}
+        assert not [event for event in job.kubernetes_events() if re.search(r"has ended:.*exit code [1-9]", event)]
     job.assert_nothing_redone()
     assert {entry["cause"] for entry in job.journal("change")} <= {"start", "joined", "drained"}
     job.finish()
     assert job.wait() == 0
     job.assert_exact(members=2)
+
+
+def test_a_user_follows_a_job_and_drains_a_pod(new_job: NewJob, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    job = new_job("--min", "1", "--max", "2", **STEADY)
+    job.wait_for_world(2)
+
+    def said(command: str, *flags: str) -> str:
+        capfdbinary.readouterr()
+        assert job.run(command, *flags) == 0
+        return capfdbinary.readouterr().out.decode()
+
+    job.until(lambda: re.search(rf"{job.name} +running", said("list")), "the job in the list")
+    status = said("status", job.name)
+    assert "generation 1 with 2 workers" in status and f"{job.name}-worker-1" in status
+    leaver = job.pod_of_rank(1)
+    said("drain", leaver.name)
+    job.wait_for_generation(2)
+    job.wait_for_world(2)
+    following = threading.Thread(target=job.run, args=("logs", job.name, "--follow"))
+    following.start()
+    job.finish()
+    assert job.wait() == 0
+    following.join(20)
+    assert not following.is_alive()
+    everything = capfdbinary.readouterr().out.decode()
+    for pod in job.pods():
+        assert pod.state != "succeeded" or pod.uid == leaver.uid or f"[elastic-launch {pod.name}] job" in everything
+    rank = job.pod_of_rank(0)
+    lines = said("logs", job.name, "--rank", "0").splitlines()
+    assert lines and all(rank.name in line for line in lines if line.startswith("[elastic-launch"))
+    assert "the job is done" in said("status", job.name) and "done" in said("list")
+    job.assert_nothing_redone()
 
 
 def test_a_pod_deleted_by_force_is_lost_and_replaced(new_job: NewJob) -> None:
@@ -59,29 +95,19 @@ def test_the_controller_may_be_killed_at_any_moment(new_job: NewJob) -> None:
     job = new_job("--min", "1", "--max", "2", **STEADY)
     job.wait_for_world(2)
     for force in (False, True):
-        before, generation = job.controller(), job.generation()
+        before, generation, leaver = job.controller(), job.generation(), job.pod_of_rank(1)
         job.delete_pod(before, force)
         job.wait_for_steps(5)
-        job.until(lambda before=before: _new_controller(job, before.uid), "another controller")
+        job.wait_for_controller_after(before)
         job.wait_for_steps(20)
         assert job.generation() == generation, "the ring has not changed"
-        job.delete_pod(job.pod_of_rank(1))
-        job.until(
-            lambda generation=generation: job.generation() > generation, "the change that the new controller leads"
-        )
+        job.delete_pod(leaver)
+        job.wait_for_generation(generation + 1)  # the new controller leads the change
         job.wait_for_world(2)
-    job.assert_nothing_redone()
+        job.assert_nothing_redone()
     job.finish()
     assert job.wait() == 0
     job.assert_exact(members=2)
-
-
-def _new_controller(job: KubernetesJob, before: str) -> bool:
-    try:
-        found = job.controller()
-    except StopIteration:
-        return False
-    return found.uid != before and found.state == "running"
 
 
 def test_a_job_is_scaled_up_and_down(new_job: NewJob) -> None:

@@ -161,6 +161,28 @@ def test_the_next_replica_is_tried_when_one_does_not_answer(
     run(scenario())
 
 
+def test_an_address_that_swallows_everything_costs_two_seconds(
+    run: Run, serve: Serve, connecting: Connect, until: Until
+) -> None:
+    async def scenario() -> None:
+        with (
+            socket.create_server(("127.0.0.1", 0), backlog=0) as full,
+            socket.socket() as first,
+            socket.socket() as second,
+        ):
+            for filling in (first, second):
+                filling.setblocking(False)
+                filling.connect_ex(full.getsockname())
+            began = time.monotonic()
+            async with serve() as served:
+                hole = f"http://127.0.0.1:{full.getsockname()[1]}"
+                async with connecting(hole, served.url) as agent:
+                    await until(lambda: agent.client.connected)
+                    assert 1.5 < time.monotonic() - began < 4
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("final", [Done(), Failed(3, "because"), Refused("no")])
 def test_run_ends_after_the_servers_last_word(run: Run, serve: Serve, until: Until, final: ToAgent) -> None:
     async def scenario() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -48,7 +49,8 @@ class Stopping:
 
     def __init__(self, store: str, when: str, mode: str) -> None:
         command = [sys.executable, str(Path(__file__).parent / "stopping_server.py"), store, when, mode]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()
 

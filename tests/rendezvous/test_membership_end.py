@@ -10,8 +10,10 @@ from elastic_launch.rendezvous.membership.machine import Membership
 from elastic_launch.rendezvous.membership.members import FormedGeneration
 from elastic_launch.rendezvous.messages import (
     Announce,
+    Beat,
     Done,
     Dying,
+    Exited,
     Failed,
     Finished,
     Hello,
@@ -19,6 +21,7 @@ from elastic_launch.rendezvous.messages import (
     Ready,
     Refused,
     Release,
+    Released,
     Restart,
     Started,
     WorkerClaim,
@@ -457,8 +460,6 @@ def test_a_new_server_gives_up_members_that_do_not_show_up() -> None:
         deadline = machine.next_deadline()
         assert deadline is not None and deadline < 10.0
         now = min(deadline, now + 0.9)
-        from elastic_launch.rendezvous.messages import Beat
-
         machine.said("a", Beat(), now)
         effects = machine.tick(now)
     assert now == pytest.approx(1.0 + 3.0 + 2.0), "suspicion, lease, and the pause of an agent that looks for a server"
@@ -471,6 +472,22 @@ def test_a_new_server_forms_anew_when_a_member_has_left_the_ring() -> None:
     ready = WorkerClaim("w1", 0, "ready", lineage=5, formed=5)
     effects = machine.said("b", Hello("b", "host-b", "host-b:1", workers=[ready], announced=5), 0.5)
     assert announced(effects)[0].world_size == 2 and announced(effects)[0].abort
+
+
+def test_a_member_that_comes_back_after_the_others_were_let_go_does_not_wait_for_them() -> None:
+    machine = restarted_server()
+    leaving = WorkerClaim("w1", 0, "member", lineage=5, formed=5, leaving=True)
+    machine.said("b", Hello("b", "host-b", "host-b:1", workers=[leaving], announced=5), 0.0)
+    now, effects = 0.0, []
+    while now < 8.0:
+        now += 0.5
+        machine.said("b", Beat(), now)
+        effects += machine.tick(now)
+    assert [e for e in effects if isinstance(e, Tell) and e.message == Released("w1", last_holder=True)]
+    machine.said("b", Exited("w1", 0, "left", local_rank=0), now)
+    machine.closed("b", now)
+    effects = machine.said("a", Hello("a", "host-a", "host-a:1", workers=[claim("w0", 0)], announced=5), now)
+    assert [(a.generation, a.world_size, a.abort) for a in announced(effects)] == [(6, 1, True)]
 
 
 def test_a_new_server_never_announces_a_number_that_was_used() -> None:
@@ -495,3 +512,30 @@ def test_late_arrivals_at_a_failed_job_are_told_why() -> None:
     effects = job.machine.said("late", Hello("late", "host", "host:1"), job.now)
     assert [e.message for e in effects if isinstance(e, Tell) and isinstance(e.message, Failed)] == [job.failed]
     assert job.machine.next_deadline() is None and not [e for e in effects if isinstance(e, PersistDone)]
+
+
+def test_a_pod_that_is_gone_takes_every_agent_in_it_along_and_lets_none_back() -> None:
+    machine, now = Membership(JobSpec(1, 4)), 0.0
+    for name, pod in (("a", "pod-1"), ("b", "pod-1"), ("c", "pod-2")):
+        machine.said(name, Hello(name, "host", "host:1", pod=pod), now)
+        machine.said(name, Started(f"worker-{name}", 0), now)
+    machine.gone("pod-1", "deleted", now)
+    assert [worker["worker"] for worker in machine.snapshot()["workers"]] == ["worker-c"]
+    effects = machine.said("d", Hello("d", "host", "host:1", pod="pod-1"), now)
+    assert [e.message for e in effects if isinstance(e, Tell)] == [Refused("this pod was reported as gone")]
+    effects = machine.said("e", Hello("e", "host", "host:1", pod="pod-3"), now)
+    assert not [e for e in effects if isinstance(e, Tell) and isinstance(e.message, Refused)], (
+        "the name is another pod's"
+    )
+
+
+def test_a_pod_is_drained_by_its_id_and_leaves_others_of_its_name_alone() -> None:
+    machine, now = Membership(JobSpec(1, 4)), 0.0
+    for name, pod in (("a", "pod-1"), ("b", "pod-2")):
+        machine.said(name, Hello(name, "the-same-name", "host:1", pod=pod), now)
+        machine.said(name, Started(f"worker-{name}", 0), now)
+    effects = machine.drain_host("pod-2", now)
+    assert {e.agent for e in effects if isinstance(e, Tell)} == {"b"}
+    assert {worker["pod"]: worker["leaving"] for worker in machine.snapshot()["workers"]}["pod-1"] is False
+    with pytest.raises(KeyError):
+        machine.drain_host("pod-3", now)

@@ -1,0 +1,121 @@
+"""What goes wrong in a cluster without anybody asking for it: memory, networks, the API server."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+
+import psutil
+import pytest
+
+from .conftest import NewJob
+from .running import ROOT, KubernetesJob
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400), pytest.mark.xdist_group("cluster")]
+
+STEADY = {"open_ended": True, "pause": 0.05}
+STOP, UP = ROOT.parent / "shared/cluster/stop", ROOT.parent / "shared/cluster/up"
+
+
+def test_a_container_that_runs_out_of_memory_costs_one_crash(new_job: NewJob) -> None:
+    script = ["tests/k8s/scripts/hungry.py", "--journal", "/journal", "--open-ended", "--pause", "0.05"]
+    job = new_job("--min", "1", "--max", "2", "--memory", "700Mi", command=script)
+    job.wait_for_world(2)
+    generation = job.generation()
+    (job.folder / "eat").touch()
+    job.wait_for_generation(generation + 1)
+    job.wait_for_world(2)
+    told = [event["text"] for event in job.status()["events"]] + [pod.trouble for pod in job.pods()]
+    assert any("memory" in text or "OOMKilled" in text for text in told), told
+    job.finish()
+    assert job.wait() == 0
+    job.assert_exact(members=2)
+
+
+def agent_process(pod: str) -> psutil.Process:
+    """The `elastic-launch` in the pod with this id, as the node sees it."""
+    for process in psutil.process_iter():
+        try:
+            environment = process.environ()
+            is_agent = any(word.endswith("elastic-launch") for word in process.cmdline())
+            if is_agent and environment.get("ELASTIC_POD_UID") == pod and "ELASTIC_WORKER" not in environment:
+                return process
+        except psutil.Error:
+            continue
+    raise AssertionError(f"no agent in pod {pod}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root on the node, to kill a container's process")
+def test_a_container_started_again_in_the_same_pod_is_a_new_member(new_job: NewJob) -> None:
+    job = new_job("--min", "1", "--max", "2", restart_policy="OnFailure", **STEADY)
+    job.wait_for_world(2)
+    pod, generation = job.pod_of_rank(1), job.generation()
+    agent_process(pod.uid).kill()
+    job.wait_for_generation(generation + 1)
+    job.wait_for_world(2)
+    again = next(known for known in job.pods() if known.uid == pod.uid)
+    assert again.starts == 1 and again.is_live
+    job.finish()
+    assert job.wait() == 0
+    job.assert_exact(members=2)
+
+
+def veth_of(address: str) -> str:
+    """The node's end of the cable of the pod with this address."""
+    neighbour = subprocess.run(["ip", "neigh", "show", address, "dev", "cni0"], capture_output=True, text=True).stdout
+    found = re.search(r"lladdr (\S+)", neighbour)
+    assert found, f"nobody has {address}: {neighbour}"
+    table = subprocess.run(["bridge", "fdb", "show", "br", "cni0"], capture_output=True, text=True).stdout
+    return re.search(rf"^{found.group(1)} dev (\S+)", table, re.MULTILINE).group(1)  # type: ignore[union-attr]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root on the node, to cut a pod's cable")
+def test_a_pod_whose_network_is_cut_is_lost_and_comes_back(new_job: NewJob) -> None:
+    job = new_job("--min", "1", "--max", "2", **STEADY)
+    job.wait_for_world(2)
+    cut = job.pod_of_rank(1)
+    veth = veth_of(job.cluster.pod(cut.name)["status"]["podIP"])
+    subprocess.run(["ip", "link", "set", veth, "down"], check=True)
+    try:
+        job.wait_for_world(1, 30)
+        job.wait_for_steps(20)
+    finally:
+        subprocess.run(["ip", "link", "set", veth, "up"], check=True)
+    job.wait_for_world(2)
+    job.finish()
+    assert job.wait() == 0
+    job.assert_exact(members=2)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not STOP.exists(), reason=f"needs {STOP.name} of the test cluster, to stop its API server")
+def test_training_goes_on_while_the_api_server_is_gone(new_job: NewJob) -> None:
+    job = new_job("--min", "1", "--max", "2", **STEADY)
+    job.wait_for_world(2)
+    generation, controller = job.generation(), job.controller()
+    subprocess.run([STOP, "kube-apiserver", "KILL"], check=True)
+    try:
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            _steps_go_on(job)
+    finally:
+        subprocess.run([UP], check=True, stdout=subprocess.DEVNULL)
+    assert job.generation() == generation
+    job.delete_pod(job.pod_of_rank(1))
+    job.wait_for_generation(generation + 1)
+    job.wait_for_world(2)
+    assert job.controller().uid == controller.uid
+    job.assert_nothing_redone()
+    job.finish()
+    assert job.wait() == 0
+    job.assert_exact(members=2)
+
+
+def _steps_go_on(job: KubernetesJob) -> None:
+    """Without a look at the cluster."""
+    step, limit = job.step(), time.monotonic() + 5
+    while job.step() < step + 10:
+        assert time.monotonic() < limit, f"no progress after step {step}"
+        time.sleep(0.1)
