@@ -22,7 +22,13 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400), pytest.mark.xdist_g
 MANIFESTS = ROOT / "k8s" / "manifests"
 
 MAY = ["create jobs.batch", "patch jobs.batch", "delete jobs.batch", "get pods", "delete pods", "get pods/log"]
-MAY += ["list configmaps", "create services", "create roles.rbac.authorization.k8s.io", "create serviceaccounts"]
+MAY += [
+    "list configmaps",
+    "create services",
+    "create networkpolicies.networking.k8s.io",
+    "create roles.rbac.authorization.k8s.io",
+    "create serviceaccounts",
+]
 MAY_NOT = ["get secrets", "create secrets", "create pods/exec", "patch pods", "delete configmaps", "delete services"]
 MAY_NOT += [
     "patch roles.rbac.authorization.k8s.io",
@@ -128,13 +134,13 @@ def test_a_submitter_takes_a_job_from_its_submission_to_its_removal(
         return done.stdout
 
     try:
-        does("submit", job.name, *sizes, *templates, "--", *script)
+        does("submit", job.name, "--network-policy", *sizes, *templates, "--", *script)
         job.wait_for_world(2)
         assert job.name in does("list")
         assert "generation" in does("status", job.name)
         assert "connected" in does("logs", job.name, "--controller") or does("logs", job.name)
         does("drain", f"{job.name}-worker-0")
-        job.until(lambda: job.generation() >= 2, "the ring without it")
+        job.wait_for_generation(2)
         does("scale", job.name, "--max", "1")
         job.wait_for_world(1)
         job.finish()
