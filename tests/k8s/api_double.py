@@ -97,6 +97,11 @@ class ApiDouble:
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, name="api-double", daemon=True).start()
 
+    def script(self, *answers: Answer) -> None:
+        """What the next requests get."""
+        with self._lock:
+            self._answers += answers
+
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
