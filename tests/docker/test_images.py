@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -53,13 +54,16 @@ def where_packages_come_from() -> list[str]:
     return [place for place in places if Path(place).exists() and not place.startswith("/etc/ssl/certs/")]
 
 
-def build(image: str) -> None:
+def build(image: str, *arguments: str, limit: float = 580) -> None:
+    """With the local folders of wheels that pip uses here."""
+    places = [place for place in where_packages_come_from() if any(Path(place).glob("*.whl"))]
+    arguments += ("--build-arg", f"PIP_FIND_LINKS={' '.join(places)}") if places else ()
     mounts = [flag for place in where_packages_come_from() for flag in ("-v", f"{place}:{place}:ro")]
     done = subprocess.run(
-        [ROOT / "docker" / "build", "--tag", "test", image, "--", "--network", "host", *mounts],
+        [ROOT / "docker" / "build", "--tag", "test", image, "--", "--network", "host", *mounts, *arguments],
         capture_output=True,
         text=True,
-        timeout=580,
+        timeout=limit,
         env=ENVIRONMENT,
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -74,5 +78,25 @@ def test_the_service_runs_as_nobody_in_particular_and_has_no_torch() -> None:
         assert torch.returncode != 0 and "No module named 'torch'" in torch.stderr
         store = buildah("run", name, "--", "python3", "-c", "import grpc, aetcd; print('ready')")
         assert store.stdout.strip() == "ready", store.stderr
+        for command in (
+            "-m elastic_launch.k8s.controller",
+            "-m elastic_launch.k8s.peers",
+            "-m elastic_launch.k8s.main",
+        ):
+            done = buildah("run", name, "--", "python3", *command.split(), "--help")
+            assert done.returncode == 0 and "usage: elastic-" in done.stdout, done.stderr
         entry = buildah("inspect", "--format", "{{.OCIv1.Config.Entrypoint}}", name).stdout
         assert re.search("elastic-rendezvous", entry)
+
+
+@pytest.mark.soak  # five minutes
+@pytest.mark.timeout(1500)
+def test_a_worker_has_torch_and_all_that_its_job_needs() -> None:
+    torch = version("torch")
+    build("worker", "--build-arg", f"TORCH=torch=={torch}", limit=1400)
+    with container("worker") as name:
+        assert buildah("run", name, "--", "id", "-u").stdout.strip() == "10001"
+        imports = "import torch, sklearn, kubernetes, elastic_launch.model_zoo.digits.train; print(torch.__version__)"
+        done = buildah("run", name, "--", "python3", "-c", imports)
+        assert done.stdout.strip() == torch, done.stderr
+        assert "--watch-pods" in buildah("run", name, "--", "elastic-launch", "--help").stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from elastic_launch.k8s.merging import merge
 from ..system.journals import JournalFolder
 from .conftest import pod_template
 from .running import EMPTY_IMAGE, LIMIT, ROOT
+from .shell import kubectl
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400), pytest.mark.xdist_group("cluster")]
 
@@ -34,25 +34,24 @@ class Existing(JournalFolder):
         self.cluster = cluster
         self.name = f"own-{uuid.uuid4().hex[:6]}"
         self.labels = {"app": self.name}
+        self.url = ""
         self._made: list[tuple[str, str]] = []
 
     # --- making ---
 
     def serve(self) -> None:
-        name = f"{self.name}-server"
-        command = ["python3", "-m", "elastic_launch.rendezvous.main", "--host", "0.0.0.0", "--log-level", "info"]
+        """With a server of its own."""
+        command = ["python3", "-m", "elastic_launch.rendezvous.main", "--host", "0.0.0.0"]
+        self.url = f"http://{self.single(f'{self.name}-server', command, 29600)}:29600"
+
+    def single(self, name: str, command: list[str], port: int) -> str:
+        """One pod behind a Service of its own, whose address is returned."""
         pod = self._pod({"server": name}, command, "default")
-        self._create({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, **pod["metadata"]}, **_spec(pod)})
-        self._create(
-            {
-                "kind": "Service",
-                "apiVersion": "v1",
-                "metadata": {"name": name},
-                "spec": {"selector": {"server": name}, "ports": [{"port": 29600}]},
-            }
-        )
-        service = self.cluster.core.read_namespaced_service(name, self.cluster.namespace)
-        self.url = f"http://{service.spec.cluster_ip}:29600"
+        metadata = {"name": name, **pod["metadata"]}
+        self._create({"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": pod["spec"]})
+        spec = {"selector": {"server": name}, "ports": [{"port": port}]}
+        self._create({"kind": "Service", "apiVersion": "v1", "metadata": {"name": name}, "spec": spec})
+        return str(self.cluster.core.read_namespaced_service(name, self.cluster.namespace).spec.cluster_ip)
 
     def run(self, kind: str, replicas: int, watch: bool = True, env: list[Json] | None = None) -> None:
         """A Deployment or a StatefulSet. Its pods' first process is a shell, which keeps SIGTERM to itself."""
@@ -117,18 +116,6 @@ class Existing(JournalFolder):
 
     def causes(self) -> list[str]:
         return [entry["cause"] for entry in self.journal("change")]
-
-
-def _spec(pod: Json) -> Json:
-    return {"spec": pod["spec"]}
-
-
-def kubectl(cluster: Cluster, *arguments: str, text: str | None = None, check: bool = True) -> str:
-    done = subprocess.run(
-        ["kubectl", "-n", cluster.namespace, *arguments], input=text, capture_output=True, text=True, timeout=60
-    )
-    assert not check or done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
 
 
 @pytest.fixture
