@@ -17,12 +17,14 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..errors import ElasticError, RendezvousError
 from ..rendezvous import logs
 from ..rendezvous.membership.members import Timing
 from ..rendezvous.server import Server
-from ..rendezvous.stores.opening import open_store
+from ..rendezvous.stores.etcd.address import EtcdAddress
+from ..rendezvous.stores.opening import open_etcd
 from ..rendezvous.stores.store import Store
 from .cluster import Cluster, Json
 from .config_map_store import ConfigMapStore
@@ -74,7 +76,9 @@ async def _run(options: argparse.Namespace) -> int:
         raise ClusterError(
             f"there is no Service {request.name}: the variable {service_variable(request.name)} is missing"
         )
-    server = await Server.start(_everywhere(), options.port, _store(cluster, request), Timing(return_pause=_RETURN))
+    server = await Server.start(
+        _everywhere(), options.port, _store(cluster, request, job["metadata"]["uid"]), Timing(return_pause=_RETURN)
+    )
     logger.info("job %s is served at %s (listening on port %d)", request.name, address, options.port)
     life = JobLife(cluster, job, request, server, address)
     try:
@@ -96,8 +100,12 @@ async def _the_job(cluster: Cluster, name: str) -> Json:
             await asyncio.sleep(_PATIENCE)
 
 
-def _store(cluster: Cluster, request: JobRequest) -> Store:
-    return open_store(request.store) if request.store else ConfigMapStore(cluster, store_name(request.name))
+def _store(cluster: Cluster, request: JobRequest, uid: str) -> Store:
+    """In an etcd, under keys of this very job: a later one of its name begins anew."""
+    if not request.store:
+        return ConfigMapStore(cluster, store_name(request.name))
+    address = EtcdAddress.parse(request.store)
+    return open_etcd(replace(address, prefix=f"{address.prefix}{uid}/"))
 
 
 def _everywhere() -> str:

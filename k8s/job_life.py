@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ..rendezvous.server import Server
+from ..rendezvous.stores.store import StoreUnavailable
 from .acting import Hands, in_thread
 from .cluster import Cluster, Json
 from .looking_up import result_of
@@ -39,6 +40,7 @@ class JobLife:
         self._request = request
         self._job_object = job
         self._uid = job["metadata"]["uid"]
+        self._server = server
         self._job = server.jobs.get_or_create(request.name, request.spec)
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
@@ -192,7 +194,15 @@ class JobLife:
         if result.code:
             exceeded = result.reason.startswith("DeadlineExceeded")
             await self._hands.insist({"spec": {"activeDeadlineSeconds": 1} if exceeded else {"backoffLimit": 0}})
+        await self._forget()
         return result.code
+
+    async def _forget(self) -> None:
+        """The result is on the job's object; what is in an etcd would stay there for ever."""
+        try:
+            await self._server.jobs.remove(self._job)
+        except StoreUnavailable as error:
+            logger.warning("job %s stays in its store: %s", self._request.name, error)
 
     async def _until_durable(self) -> None:
         while True:
