@@ -28,6 +28,7 @@ def worker_pod(request: JobRequest, number: int, owner_uid: str, server: str) ->
     spec["volumes"] += request.volumes
     spec |= {
         "automountServiceAccountToken": False,
+        "enableServiceLinks": False,  # the variables of a Service named elastic would pass for the launcher's own
         "terminationGracePeriodSeconds": request.grace_period,
         "tolerations": [*request.tolerations, *_tolerated_for_a_while()],
     }

@@ -40,6 +40,7 @@ def test_a_worker_pod_runs_the_launcher_without_any_rights(capsys: pytest.Captur
     flags = dict(zip(words[1:-3:2], words[2:-3:2], strict=True))
     assert flags["--rendezvous"] == "http://10.0.0.1:29600"
     assert (flags["--min"], flags["--max"], flags["--nproc-per-node"]) == ("4", "6", "2")
+    assert spec["enableServiceLinks"] is False, "a job may be named elastic"
     assert spec["automountServiceAccountToken"] is False and spec["securityContext"]["runAsNonRoot"] is True
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert container["securityContext"]["allowPrivilegeEscalation"] is False
