@@ -38,7 +38,8 @@ def serving(store: str, folder: Path) -> Iterator[list[str] | None]:
             with ending(etcd):
                 address = client.removeprefix("http://")
                 wait_for(lambda: _answers(address), 30, "etcd", etcd)
-                yield ["--store", f"etcd://{address}"]
+                # While thousands arrive, the server cannot renew a lease of 3 s in time, and would give up its lead.
+                yield ["--store", f"etcd://{address}", "--leader-lease", "15"]
 
 
 def _server_takes_stores() -> bool:
