@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ..errors import ElasticError
+from ..rendezvous.route import address_on_the_way_to
 
 _SIOCGIFADDR = 0x8915
 _INTERFACES_IPV6 = Path("/proc/net/if_inet6")
@@ -79,16 +80,7 @@ def address_towards(url: str) -> str:
     """
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    failure = OSError(f"{parts.hostname!r} has no address")
-    for family, _, protocol, _, sockaddr in socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_DGRAM):
-        with socket.socket(family, socket.SOCK_DGRAM, protocol) as probe:
-            try:
-                probe.connect(sockaddr)
-            except OSError as error:
-                failure = error
-                continue
-            return str(probe.getsockname()[0]).partition("%")[0]
-    raise failure
+    return address_on_the_way_to(parts.hostname or "", port)
 
 
 def in_url(address: str, port: int) -> str:

@@ -9,7 +9,6 @@ from ..errors import RendezvousError
 from .clock import AwakeClock
 from .job import Connection, Job, NewMembership
 from .leadership import Mandate
-from .membership.machine import Membership
 from .membership.members import Timing
 from .messages import JobSpec
 from .stores.records import PREFIX, decode
@@ -17,7 +16,6 @@ from .stores.store import FenceLost, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
-KEEP = 60.0  # seconds for which an ended job without agents is still shown, and refuses to start anew under its name
 _REMOVE_WITHIN = 10.0  # seconds
 _GLANCE = 0.1  # seconds between two readings of the clock
 
@@ -29,10 +27,13 @@ class Jobs:
         self,
         mandate: Mandate | None,
         timing: Timing,
-        new_membership: NewMembership = Membership,
-        keep: float = KEEP,
+        new_membership: NewMembership,
+        keep: float,
     ) -> None:
-        """`mandate` is None while another server decides; `keep` is how long (seconds) an ended job is shown."""
+        """`mandate` is None while another server decides.
+
+        `keep` is how long (seconds) an ended job without agents is still shown, and refuses to start anew under its name.
+        """
         self.clock = AwakeClock()
         self.connections: set[Connection] = set()
         """Every agent's connection, so that a stop can end them all."""

@@ -22,6 +22,7 @@ from .job import NewMembership
 from .jobs import Jobs
 from .membership.machine import Membership
 from .membership.members import Timing
+from .route import address_on_the_way_to
 from .stores.memory import MemoryStore
 from .stores.store import Store
 
@@ -130,13 +131,8 @@ class Server:
 def _address_towards(place: str) -> str:
     """This host's own address on the way to HOST:PORT; empty if there is none."""
     host, _, port = place.rpartition(":")
-    if not host:
-        return ""
     try:
-        family, kind, _, _, there = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(there)  # sends nothing
-            return str(probe.getsockname()[0])
+        return address_on_the_way_to(host.strip("[]"), int(port)) if host else ""
     except (OSError, ValueError):
         return ""
 

@@ -150,6 +150,12 @@ class Agent:
         message: ToAgent = decode_to_agent(await asyncio.wait_for(self.connection.recv(), LIMIT))
         return message
 
+    async def hears(self, kind: type[ToAgent]) -> ToAgent:
+        """The next message of that kind; others are passed over."""
+        while not isinstance(message := await self.heard(), kind):
+            pass
+        return message
+
 
 Dial = Callable[..., AbstractAsyncContextManager[Agent]]
 Until = Callable[[Callable[[], object]], Awaitable[None]]

@@ -23,7 +23,6 @@ from elastic_launch.rendezvous.messages import (
     Registered,
     Release,
     Started,
-    ToAgent,
     Welcome,
     WorkerClaim,
 )
@@ -81,17 +80,10 @@ async def stopping(store: str, when: str, mode: str) -> AsyncIterator[Stopping]:
         server.end()
 
 
-async def hears(agent: Agent, kind: type[ToAgent]) -> ToAgent:
-    while True:
-        message = await agent.heard()
-        if isinstance(message, kind):
-            return message
-
-
 async def greet(agent: Agent, name: str, *claims: WorkerClaim, announced: int = 0) -> None:
     async with asyncio.timeout(10):
         await agent.say(Hello(name, f"host of {name}", "127.0.0.1:1", SPEC, [*claims], announced))
-        await hears(agent, Welcome)
+        await agent.hears(Welcome)
 
 
 async def become_ready(agent: Agent, name: str) -> None:
@@ -109,12 +101,12 @@ async def decided_by_the_deposed(etcd: Etcd, dial: Dial, when: str, mode: str) -
     async with stopping(f"etcd://{etcd.endpoint}{prefix}", when, mode) as old:
         async with dial(old.url) as x, dial(old.url) as y:
             await become_ready(x, "x")
-            await hears(x, Announce)
+            await x.hears(Announce)
             await x.say(Formed("x", 1))
-            await hears(x, Release)
+            await x.hears(Release)
             await become_ready(y, "y")
-            await hears(x, Announce)
-            await hears(y, Announce)
+            await x.hears(Announce)
+            await y.hears(Announce)
             await x.say(Formed("x", 2))
             await y.say(Formed("y", 2))
             await old.stands_still()

@@ -20,22 +20,14 @@ from elastic_launch.rendezvous.messages import (
     Registered,
     Release,
     Started,
-    ToAgent,
 )
 from elastic_launch.rendezvous.server import Election, Server
 from elastic_launch.rendezvous.stores.etcd.store import EtcdStore
 
-from .conftest import Agent, Dial, Run
+from .conftest import Dial, Run
 from .etcds import running_etcd
 
 JOBS, AT_ONCE = 500, 20
-
-
-async def hears(agent: Agent, kind: type[ToAgent]) -> ToAgent:
-    while True:
-        message = await agent.heard()
-        if isinstance(message, kind):
-            return message
 
 
 async def short_job(dial: Dial, url: str, name: str) -> None:
@@ -43,11 +35,11 @@ async def short_job(dial: Dial, url: str, name: str) -> None:
         await agent.say(Hello(f"agent of {name}", "host", "127.0.0.1:1", JobSpec(1, 1)))
         for message in (Started(name, 0), Registered(name), Ready(name)):
             await agent.say(message)
-        await hears(agent, Announce)
+        await agent.hears(Announce)
         await agent.say(Formed(name, 1))
-        await hears(agent, Release)
+        await agent.hears(Release)
         await agent.say(Finished(name))
-        await hears(agent, Done)
+        await agent.hears(Done)
 
 
 @pytest.mark.parametrize("version", ["3.4", "3.5"])
