@@ -5,10 +5,12 @@ It is always a number. A name would be looked up again by others, and reverse lo
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import ipaddress
 import socket
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -81,6 +83,14 @@ def address_towards(url: str) -> str:
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return address_on_the_way_to(parts.hostname or "", port)
+
+
+def address_towards_any(urls: Sequence[str]) -> str:
+    """As `address_towards` the first of the server's replicas whose name and way are known. OSError if none is."""
+    for url in urls[:-1]:
+        with contextlib.suppress(OSError):
+            return address_towards(url)
+    return address_towards(urls[-1])
 
 
 def in_url(address: str, port: int) -> str:

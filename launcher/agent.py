@@ -16,7 +16,7 @@ from ..rendezvous.client import Client
 from ..rendezvous.meeting.point import MeetingServer
 from ..rendezvous.messages import Hello, JobSpec, Stop, ToAgent, ToServer, Welcome
 from . import exits
-from .address import address_towards
+from .address import address_towards_any
 from .adopted import reap_adopted
 from .ending import Ending
 from .guarding import Guard
@@ -133,11 +133,11 @@ class Agent:
         deadline = self._loop.time() + self._options.rendezvous_timeout
         while True:
             try:
-                return await self._loop.run_in_executor(None, address_towards, self._options.urls[0])
+                return await self._loop.run_in_executor(None, address_towards_any, self._options.urls)
             except OSError as error:
                 if self._loop.time() + _LOOK_AGAIN > deadline:
                     raise RendezvousError(
-                        f"there is no way to {self._options.urls[0]}: {error}. Looked for"
+                        f"there is no way to {', '.join(self._options.urls)}: {error}. Looked for"
                         f" {self._options.rendezvous_timeout:.0f} s (--rendezvous-timeout). Check the name and the network"
                     ) from None
             await asyncio.sleep(_LOOK_AGAIN)

@@ -4,7 +4,13 @@ import socket
 
 import pytest
 
-from elastic_launch.launcher.address import AddressError, address_of_interface, address_towards, checked_address
+from elastic_launch.launcher.address import (
+    AddressError,
+    address_of_interface,
+    address_towards,
+    address_towards_any,
+    checked_address,
+)
 
 
 def has_ipv6() -> bool:
@@ -49,3 +55,9 @@ def test_an_interface_has_an_address() -> None:
 def test_an_unknown_interface_is_an_error_that_lists_the_known() -> None:
     with pytest.raises(AddressError, match=r"this host has .*lo"):
         address_of_interface("nowhere0")
+
+
+def test_a_replica_whose_name_is_gone_does_not_hide_the_others() -> None:
+    assert address_towards_any(["http://no-such-host.invalid:1", "http://127.0.0.1:2"]) == "127.0.0.1"
+    with pytest.raises(OSError):
+        address_towards_any(["http://no-such-host.invalid:1", "http://no-such-host.invalid:2"])
