@@ -8,6 +8,7 @@ import math
 import os
 import socket
 import sys
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +20,10 @@ from ..rendezvous import worker_environment
 from ..rendezvous.names import check_job_name
 from .access import Access
 from .address import AddressError, address_of_interface, checked_address
-from .command_line import build_parser
 from .devices import count_cpus, count_gpus
+from .flags import own
+from .flags.parsing import build_parser
+from .flags.words import Said, Words, from_flags, from_variables
 from .peer_selector import checked_selector
 
 DEFAULT_JOB = "default"
@@ -67,15 +70,25 @@ class Options:
 def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Options:
     """Raises SystemExit(2), after a message that says what to do, for everything that cannot work."""
     parser = build_parser()
-    return _Asked(parser, parser.parse_args(arguments), environ).options()
+    flags = parser.parse_args(arguments)
+    words = ChainMap({}, *_origins(flags, environ))
+    return _Asked(parser, flags, words, environ).options()
+
+
+def _origins(flags: argparse.Namespace, environ: Mapping[str, str]) -> list[dict[str, Said]]:
+    """What was said, by whom; who comes first has the last word."""
+    return [from_flags(flags, own.NAMES), from_variables(environ, own.NAMES)]
 
 
 class _Asked:
-    """Flags, and variables behind them. Every method ends in SystemExit where a value cannot work."""
+    """What was said, made into options. Every method ends in SystemExit where a value cannot work."""
 
-    def __init__(self, parser: argparse.ArgumentParser, flags: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, parser: argparse.ArgumentParser, flags: argparse.Namespace, words: Words, environ: Mapping[str, str]
+    ) -> None:
         self._parser = parser
         self._flags = flags
+        self._words = words
         self._environ = environ
 
     def options(self) -> Options:
@@ -106,13 +119,8 @@ class _Asked:
     def _fail(self, message: str) -> NoReturn:
         self._parser.error(message)
 
-    def _text(self, name: str) -> tuple[str, str] | None:
-        """The value as written, and where it was written. A flag wins over its variable; an empty variable is none."""
-        value = getattr(self._flags, name)
-        if value is not None:
-            return str(value), "--" + name.replace("_", "-")
-        variable = "ELASTIC_" + name.upper()
-        return (self._environ[variable], variable) if self._environ.get(variable) else None
+    def _text(self, name: str) -> Said | None:
+        return self._words.get(name)
 
     def _count(self, name: str, least: int, default: int) -> int:
         given = self._text(name)

@@ -1,4 +1,4 @@
-"""The flags of `elastic-launch`, with their help. What the values mean together is checked in options.py."""
+"""The flags of `elastic-launch` itself, with their help. What the values mean together is checked in options.py."""
 
 from __future__ import annotations
 
@@ -6,26 +6,11 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from . import exits
-
-_DESCRIPTION = """\
-Run SCRIPT as an elastic training job: workers may come and go while it trains.
-
-Without --rendezvous this agent serves the job itself; further agents, on this or other machines, join it with
---rendezvous http://HOST:PORT --job NAME, at any time.
-"""
-
-_EPILOG = (
-    """\
-examples:
-  elastic-launch --min 1 --max 4 train.py --epochs 10
-  elastic-launch --rendezvous http://head:29400 --job digits --min 2 --max 8 -m my.training
-
-Every flag has a variable that it overrides: --max-restarts is ELASTIC_MAX_RESTARTS.
-
-"""
-    + exits.TABLE
-)
+NAMES = (
+    "min", "max", "nproc_per_node", "job", "max_restarts", "min_timeout", "hang_timeout", "shutdown_timeout",
+    "rendezvous", "standalone", "port", "rendezvous_timeout", "advertise_address", "network_interface",
+    "token_file", "tls_ca", "tls_cert", "tls_key", "watch_pods", "log_dir",
+)  # fmt: skip
 
 
 class _Version(argparse.Action):
@@ -48,16 +33,8 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def build_parser() -> argparse.ArgumentParser:
+def add_flags(parser: argparse.ArgumentParser) -> None:
     """All values stay text, None where the flag is missing: variables and defaults come in later."""
-    parser = argparse.ArgumentParser(
-        prog="elastic-launch",
-        usage="elastic-launch [flags] [-m] script [args ...]",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
     job = parser.add_argument_group("job")
     job.add_argument("--min", metavar="N", help="fewest workers that train; below it they wait (default 1)")
     job.add_argument("--max", metavar="N", help="most workers (default: --nproc-per-node, else the GPUs here, else 1)")
@@ -105,8 +82,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--log-dir", metavar="DIR", help="also write each worker's output to DIR/JOB/HOST/worker-SLOT-ID/"
     )
     output.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+
+
+def add_script(parser: argparse.ArgumentParser) -> None:
+    """What is run: everything behind it belongs to it."""
     script = parser.add_argument_group("script")
     script.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name, as in python -m")
     script.add_argument("script", help="Python script, or module with -m")
     script.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the script")
-    return parser

@@ -1,0 +1,29 @@
+"""What was said of the job, whoever's words it was said in: values under the names of this launcher's own flags."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+
+class Said(NamedTuple):
+    """The value as written, and where: a flag or a variable, as it is to be named in an error."""
+
+    value: str
+    where: str
+
+
+Words = Mapping[str, Said]  # by the own flag's name with underscores, such as "nproc_per_node"
+
+
+def from_flags(flags: argparse.Namespace, names: Sequence[str]) -> dict[str, Said]:
+    """Those of the own flags that were given."""
+    given = {name: getattr(flags, name) for name in names}
+    return {name: Said(str(value), "--" + name.replace("_", "-")) for name, value in given.items() if value is not None}
+
+
+def from_variables(environ: Mapping[str, str], names: Sequence[str], prefix: str = "ELASTIC_") -> dict[str, Said]:
+    """Those that a variable says; an empty one says nothing."""
+    variables = {name: prefix + name.upper() for name in names}
+    return {name: Said(environ[variable], variable) for name, variable in variables.items() if environ.get(variable)}
