@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import importlib.machinery
 import math
 import os
 import socket
-import sys
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,9 +23,9 @@ from .flags import own
 from .flags.parsing import build_parser
 from .flags.words import Said, Words, from_flags, from_variables
 from .peer_selector import checked_selector
+from .program import Program, find_program
 
 DEFAULT_JOB = "default"
-WORKER_MODULE = "elastic_launch.trainer.main"
 _ON = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -95,7 +93,7 @@ class _Asked:
         urls = self._urls()
         minimum, maximum, nproc = self._sizes(serves=not urls)
         return Options(
-            command=self._command(),
+            command=self._program().command(),
             min=minimum,
             max=maximum,
             nproc=nproc,
@@ -280,36 +278,8 @@ class _Asked:
             self._fail(str(error))
         return access
 
-    def _command(self) -> tuple[str, ...]:
-        script: str = self._flags.script
-        worker = [sys.executable, "-u", "-m", WORKER_MODULE]
-        if self._flags.module:
-            self._check_module(script)
-            worker.append("--module")
-        else:
-            self._check_script(script)
-        return (*worker, script, *self._flags.args)
-
-    def _check_script(self, script: str) -> None:
-        path = Path(script)
-        if path.is_dir():
-            if not (path / "__main__.py").is_file():
-                self._fail(f"script {script!r} is a folder without __main__.py: give the Python file to run")
-        elif not path.exists():
-            hint = ""
-            if script.startswith("-"):
-                hint = " (flags of elastic-launch come before the script)"
-            elif not script.endswith(".py") and "/" not in script:
-                hint = " (give -m before the name of a module)"
-            self._fail(f"script {script!r} does not exist in {os.getcwd()}{hint}")
-        elif not os.access(path, os.R_OK):
-            self._fail(f"script {script!r} cannot be read")
-
-    def _check_module(self, module: str) -> None:
-        """Looks for the top-level name only: finding a submodule would import its parents, the user's code, in here."""
-        top = module.partition(".")[0]
-        search = [os.getcwd(), *sys.path]
-        if not top or (
-            top not in sys.builtin_module_names and importlib.machinery.PathFinder.find_spec(top, search) is None
-        ):
-            self._fail(f"module {module!r} cannot be found from {os.getcwd()}: check the name, or install it")
+    def _program(self) -> Program:
+        try:
+            return find_program(self._flags.script, self._flags.args, as_module=self._flags.module)
+        except UsageError as error:
+            self._fail(str(error))
