@@ -46,10 +46,12 @@ def checked_address(text: str) -> str:
 
 
 def address_of_interface(name: str) -> str:
-    """The interface's IPv4 address, or else its global IPv6 address."""
+    """The interface's IPv4 address, or else its global IPv6 address; of several (`eth0,eth1`) the first that is here."""
     names = [known for _, known in socket.if_nameindex()]
-    if name not in names:
+    here = [wanted for wanted in (part.strip() for part in name.split(",")) if wanted in names]
+    if not here:
         raise AddressError(f"--network-interface {name!r} does not exist: this host has {', '.join(names)}")
+    name = here[0]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))

@@ -9,6 +9,7 @@ import signal
 import traceback
 import uuid
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..errors import AuthorizationError, ElasticError, RendezvousError
@@ -52,6 +53,7 @@ class Agent:
         self._at_once = asyncio.Event()
         self._interrupts = 0
         self._welcomes = 0
+        self._around: Surroundings
         self._relay: Relay | None = None
         self._client: Client | None = None
         self._server: JobServer | None = None
@@ -75,13 +77,37 @@ class Agent:
             await self._close()
         return ending.code
 
+    def drain(self, why: str) -> None:
+        """This agent's workers leave the job by plan; it ends when they have, or after the time that they have for it."""
+        if self._ending.done() or (self._relay is not None and self._relay.draining):
+            return
+        self._reporter.say(f"{why}: this agent's workers leave the job")
+        if self._relay is None:
+            self._end(Ending(exits.SUCCESS, "drained before any worker was started"))
+            return
+        limit = self._options.shutdown_timeout
+        self._loop.call_later(limit, self._end, Ending(exits.SUCCESS, f"drained, but not in order within {limit:g} s"))
+        self._relay.drain_all()
+
+    def resize(self, slots: int) -> None:
+        """This agent has so many workers from here on."""
+        self._options = replace(self._options, nproc=slots)
+        if self._relay is not None:
+            self._around = replace(self._around, slots=slots)
+            self._relay.resize(slots)
+
+    def end_at_once(self) -> None:
+        """Kills what is left, and waits for nobody."""
+        self._at_once.set()
+        self._end(Ending(exits.INTERRUPTED, "ended at once"))
+
     async def _live(self) -> None:
+        address = self._options.address or await self._find_address()
         options = self._options
-        address = options.address or await self._find_address()
         self._meeting = MeetingServer(address)
-        surroundings = self._surroundings(address)
+        self._around = self._surroundings(address)
         relay = self._relay = Relay(
-            lambda record, hooks: WorkerProcess(surroundings, record, hooks),
+            lambda record, hooks: WorkerProcess(self._around, record, hooks),
             self._meeting,
             self._send,
             self._end,
@@ -228,21 +254,12 @@ class Agent:
                     self._end(Ending(exits.UNREACHABLE, text))
 
     def _terminated(self, number: int) -> None:
-        if self._ending.done() or (self._relay is not None and self._relay.draining):
-            return
-        self._reporter.say(f"{signal.Signals(number).name}: this agent's workers leave the job")
-        if self._relay is None:
-            self._end(Ending(exits.SUCCESS, "drained before any worker was started"))
-            return
-        limit = self._options.shutdown_timeout
-        self._loop.call_later(limit, self._end, Ending(exits.SUCCESS, f"drained, but not in order within {limit:g} s"))
-        self._relay.drain_all()
+        self.drain(signal.Signals(number).name)
 
     def _interrupted(self) -> None:
         self._interrupts += 1
         if self._interrupts > 1 or (self._relay is not None and self._relay.draining):
-            self._at_once.set()
-            self._end(Ending(exits.INTERRUPTED, "ended at once"))
+            self.end_at_once()
         elif self._ending.done():
             self._reporter.say("SIGINT: ending already; a second one ends everything at once")
         elif self._client is None or self._welcomes == 0:

@@ -8,6 +8,7 @@ from ..errors import ElasticError, RendezvousError
 from .options import Options
 
 if TYPE_CHECKING:
+    from ..rendezvous.job import Job
     from ..rendezvous.server import Server
 
 
@@ -35,6 +36,11 @@ class JobServer:
             return cls(await Server.start(address, options.port, face=face), options.job)
         except RendezvousError as error:
             raise PortError(f"--port {options.port}: {error}") from error
+
+    @property
+    def job(self) -> Job | None:
+        """What the server knows of the job; None before its first agent has come."""
+        return self._server.jobs.get(self._job)
 
     @property
     def connected_agents(self) -> int:

@@ -33,6 +33,20 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+class _Joined(argparse.Action):
+    """Given several times, it means all of them, with commas between."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        before = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, str(values) if before is None else f"{before},{values}")
+
+
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """All values stay text, None where the flag is missing: variables and defaults come in later."""
     job = parser.add_argument_group("job")
@@ -65,7 +79,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--rendezvous-timeout", metavar="S", help="seconds to look for the server at the start (default 60)"
     )
     meeting.add_argument("--advertise-address", metavar="A", help="this host's address, for everything that listens")
-    meeting.add_argument("--network-interface", metavar="I", help="take the address of this interface, such as eth0")
+    meeting.add_argument(
+        "--network-interface",
+        metavar="I",
+        action=_Joined,
+        help="take the address of this interface, such as eth0; of several, with commas, the first that there is",
+    )
     meeting.add_argument(
         "--token-file", metavar="F", help="file with the server's token, read again when it changes (default: none)"
     )

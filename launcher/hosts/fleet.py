@@ -1,0 +1,143 @@
+"""The agents of one launcher: starts them on this host and, over a remote shell, on others, and has them do what is planned."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from ..address import in_url
+from ..guarding import Guard
+from ..options import Options
+from ..output import OutputThread
+from .asked import HostsAsked
+from .assignment import Assignment, encode, exported
+from .host_agent import HostAgent
+from .places import addresses_for, is_this_host
+from .plan import Action, Present, Resize, Start
+
+_AGENT = ("-m", "elastic_launch.launcher.hosts.remote")
+_FOR_THE_INTERPRETER = ("PYTHONPATH", "LD_LIBRARY_PATH")  # what Python itself needs before it can be told anything
+
+
+class Fleet:
+    """`port` and `token` are of the job's server in this process. `on_end` is told a host, its agent, and the exit code."""
+
+    def __init__(
+        self,
+        asked: HostsAsked,
+        options: Options,
+        environ: Mapping[str, str],
+        port: int,
+        token: str,
+        output: OutputThread,
+        guard: Guard,
+        on_end: Callable[[str, HostAgent, int], None],
+    ) -> None:
+        self._asked = asked
+        self._options = options
+        self._environ = environ
+        self._port = port
+        self._token = token
+        self._output = output
+        self._guard = guard
+        self._on_end = on_end
+        self._agents: dict[str, HostAgent] = {}
+        self._dead: list[HostAgent] = []  # whose last output is still on its way
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._agents)
+
+    @property
+    def names(self) -> list[str]:
+        return [*self._agents]
+
+    @property
+    def pids(self) -> set[int]:
+        return {agent.pid for agent in self._agents.values()}
+
+    def present(self) -> dict[str, Present]:
+        """By host, in the order of their starts."""
+        return {name: agent.present for name, agent in self._agents.items()}
+
+    def carry_out(self, action: Action, listed: Iterable[str]) -> None:
+        """OSError if an agent's process cannot be started."""
+        if isinstance(action, Start):
+            self._start(action.host, action.slots, listed)
+        elif isinstance(action, Resize):
+            self._agents[action.host].resize(action.slots)
+        else:
+            self._agents[action.host].drain()
+
+    def drain_all(self) -> None:
+        for agent in self._agents.values():
+            agent.drain()
+
+    def end_all(self) -> None:
+        """At once."""
+        for agent in self._agents.values():
+            agent.end()
+
+    def kill(self, name: str) -> None:
+        self._agents[name].kill()
+
+    async def wait_until_empty(self, limit: float) -> bool:
+        """False if agents are still there after `limit` seconds."""
+        try:
+            await asyncio.wait_for(self._wait_until_empty(), limit)
+        except asyncio.TimeoutError:
+            return False
+        return True
+
+    async def drained(self) -> None:
+        """Returns when the output of those that have ended has been passed on."""
+        await asyncio.gather(*(agent.drained() for agent in self._dead))
+
+    def _start(self, name: str, slots: int, listed: Iterable[str]) -> None:
+        local = is_this_host(name)
+        own = {name: self._environ[name] for name in _FOR_THE_INTERPRETER if self._environ.get(name)}
+        command = (sys.executable, *_AGENT)
+        if not local:
+            variables = [f"{variable}={value}" for variable, value in own.items()]
+            command = self._asked.shell.words(name, ("exec", "env", *variables, *command))
+        assignment = encode(
+            Assignment(
+                options=self._options_for(name, slots, listed),
+                environment={} if local else exported(self._environ),
+                folder=os.getcwd(),
+                token=self._token,
+                interfaces=self._asked.interfaces,
+            )
+        )
+        self._agents[name] = HostAgent(
+            command, assignment, slots, self._output, self._guard, lambda agent, code: self._ended(name, agent, code)
+        )
+
+    def _options_for(self, name: str, slots: int, listed: Iterable[str]) -> Options:
+        own = self._options.address
+        addresses = [own] if own is not None else addresses_for(name, listed)
+        return replace(
+            self._options,
+            nproc=slots,
+            urls=tuple(f"http://{in_url(address, self._port)}" for address in addresses),
+            port=0,
+            host=name,
+            hosts=None,
+            address=None,
+        )
+
+    def _ended(self, name: str, agent: HostAgent, code: int) -> None:
+        del self._agents[name]
+        self._dead.append(agent)
+        self._changed.set()
+        self._on_end(name, agent, code)
+
+    async def _wait_until_empty(self) -> None:
+        while self._agents:
+            self._changed.clear()
+            await self._changed.wait()
+
+

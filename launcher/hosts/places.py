@@ -1,0 +1,50 @@
+"""Which hosts are this one, and under which address of this host the others reach the server in it."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Iterable
+
+from ...rendezvous.route import address_on_the_way_to
+
+LOOPBACK = "127.0.0.1"
+_ANY_PORT = 22  # nothing is sent
+_FAR_AWAY = ("192.0.2.1", "2001:db8::1")  # for documentation; the way to them is the default route's
+
+
+def is_this_host(name: str) -> bool:
+    """Whether no remote shell is needed. Other loopback addresses than 127.0.0.1 count as other hosts, as for Horovod."""
+    if "@" in name:
+        return False  # as another user
+    own = socket.gethostname()
+    if name in ("localhost", LOOPBACK, "::1", own):
+        return True
+    with contextlib.suppress(OSError):
+        for family, kind, protocol, _, sockaddr in socket.getaddrinfo(name, 0, type=socket.SOCK_DGRAM):
+            if ipaddress.ip_address(str(sockaddr[0]).partition("%")[0]).is_loopback:
+                return sockaddr[0] in (LOOPBACK, "::1")
+            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
+                probe.bind(sockaddr)
+                return True
+    return False
+
+
+def addresses_for(host: str, others: Iterable[str]) -> list[str]:
+    """This host's own addresses at which an agent on `host` finds the server: tried in turn.
+
+    An agent on this host takes the address that leads to the first of the `others`, so that their workers can meet its own.
+    """
+    if not is_this_host(host):
+        towards = [host]
+    else:
+        towards = [other for other in others if not is_this_host(other)]
+    for name in towards:
+        with contextlib.suppress(OSError):
+            return [address_on_the_way_to(name.rpartition("@")[2], _ANY_PORT)]
+    found = []
+    for far in _FAR_AWAY:  # a name that only the remote shell knows
+        with contextlib.suppress(OSError):
+            found.append(address_on_the_way_to(far, _ANY_PORT))
+    return found or [LOOPBACK]

@@ -1,0 +1,107 @@
+"""The agent on a host, as a launcher starts it there: by its own process or over a remote shell, with a leash for its stdin."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from ...rendezvous import worker_environment
+from .. import exits
+from ..address import AddressError, address_of_interface
+from ..agent import Agent
+from ..guarding import Guard
+from ..options import Options
+from ..output import OutputThread
+from .assignment import Assignment, decode
+from .leash import Held, Leash, read_line
+
+_STDIN = 0
+_FLUSH_LIMIT = 5.0  # seconds for output that nobody takes
+_PARTING = 5.0  # seconds that workers have to leave in order when the launcher is gone, and with it the job's server
+
+
+def main() -> int:
+    """The exit code."""
+    line, rest = read_line(_STDIN)
+    try:
+        assignment = decode(line)
+    except msgspec.DecodeError as error:
+        return _fail(f"this is for a launcher of the same version to start, over a line on standard input: {error}")
+    os.environ.update(assignment.environment)
+    try:
+        os.chdir(assignment.folder)
+    except OSError as error:
+        _say(f"folder {assignment.folder!r} cannot be used here, going on in {os.getcwd()!r}: {error.strerror}")
+    try:
+        options = _completed(assignment)
+    except AddressError as error:
+        return _fail(str(error))
+    guard = Guard()
+    try:
+        output = OutputThread()
+        code = asyncio.run(_run(options, rest, guard, output))
+        output.close(_FLUSH_LIMIT)
+        return code
+    finally:
+        guard.close()
+
+
+def _completed(assignment: Assignment) -> Options:
+    """With what only this host knows. AddressError if it has none of the interfaces."""
+    options = assignment.options
+    return replace(
+        options,
+        address=address_of_interface(assignment.interfaces) if assignment.interfaces else None,
+        pod=os.environ.get(worker_environment.POD, ""),
+        access=replace(options.access, token_file=_in_memory(assignment.token)),
+    )
+
+
+def _in_memory(token: str) -> Path:
+    """A file that nobody else can read, and that ends with this process."""
+    descriptor = os.memfd_create("token")
+    os.write(descriptor, token.encode())
+    return Path(f"/proc/self/fd/{descriptor}")
+
+
+async def _run(options: Options, rest: bytes, guard: Guard, output: OutputThread) -> int:
+    agent = Agent(options, os.environ, guard, output)
+
+    def lost(why: str) -> None:
+        agent.drain(why)
+        asyncio.get_running_loop().call_later(_PARTING, agent.end_at_once)
+
+    running = asyncio.ensure_future(agent.run())
+    await asyncio.sleep(0)  # the agent can be told something from here on
+    leash = Leash(
+        _STDIN,
+        rest,
+        Held(
+            drain=lambda: agent.drain("the launcher lets go of this host"),
+            end=agent.end_at_once,
+            resize=agent.resize,
+            lost=lost,
+        ),
+    )
+    try:
+        return await running
+    finally:
+        leash.close()
+
+
+def _say(text: str) -> None:
+    print(f"[elastic-launch] {text}", file=sys.stderr)
+
+
+def _fail(text: str) -> int:
+    _say(text)
+    return exits.USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
