@@ -135,7 +135,9 @@ def _serve_store(address: str, line: int) -> None:
     import torch.distributed
 
     with socket.socket(fileno=line) as agent:
-        store = torch.distributed.TCPStore(address, 0, None, True, wait_for_workers=False)
+        store = torch.distributed.TCPStore(  # type: ignore[attr-defined]
+            address, 0, None, True, wait_for_workers=False
+        )
         agent.send(str(store.port).encode())
         agent.recv(1)
     os._exit(0)
