@@ -21,16 +21,15 @@ from .address import address_towards_any
 from .adopted import reap_adopted
 from .ending import Ending
 from .guarding import Guard
-from .logs import ReporterHandler
+from .logs import show_log
 from .options import Options
 from .output import OutputThread
 from .peer_watch import PeerWatch
 from .relay import Relay
 from .reporter import Reporter
 from .serving import JobServer, PortError
-from .worker_process import Surroundings, WorkerProcess
+from .workers import Workers, make_workers
 
-_PACKAGE = "elastic_launch"
 _LAUNCHER = "elastic_launch.launcher."
 _LOOK_AGAIN = 0.5  # seconds between two attempts to find the way to the server
 _STOP_SLACK = 5.0  # seconds that a job may take longer to stop than its workers
@@ -46,14 +45,14 @@ class Agent:
         self._guard = guard
         self._output = output
         self._reporter = Reporter(output, options.host)
-        self._log_handler = ReporterHandler(self._reporter)
+        self._log_handler = show_log(self._reporter, options.log_level)
         self._name = uuid.uuid4().hex
         self._loop = asyncio.get_running_loop()
         self._ending: asyncio.Future[Ending] = self._loop.create_future()
         self._at_once = asyncio.Event()
         self._interrupts = 0
         self._welcomes = 0
-        self._around: Surroundings
+        self._workers: Workers | None = None
         self._relay: Relay | None = None
         self._client: Client | None = None
         self._server: JobServer | None = None
@@ -61,7 +60,6 @@ class Agent:
         self._peer_watch: PeerWatch | None = None
 
     async def run(self) -> int:
-        logging.getLogger(_PACKAGE).addHandler(self._log_handler)
         self._loop.set_exception_handler(self._on_bug)
         self._guard.watch(self._loop)
         self._loop.add_signal_handler(signal.SIGINT, self._interrupted)
@@ -92,8 +90,8 @@ class Agent:
     def resize(self, slots: int) -> None:
         """This agent has so many workers from here on."""
         self._options = replace(self._options, nproc=slots)
-        if self._relay is not None:
-            self._around = replace(self._around, slots=slots)
+        if self._relay is not None and self._workers is not None:
+            self._workers.resize(slots)
             self._relay.resize(slots)
 
     def end_at_once(self) -> None:
@@ -105,15 +103,10 @@ class Agent:
         address = self._options.address or await self._find_address()
         options = self._options
         self._meeting = MeetingServer(address)
-        self._around = self._surroundings(address)
-        relay = self._relay = Relay(
-            lambda record, hooks: WorkerProcess(self._around, record, hooks),
-            self._meeting,
-            self._send,
-            self._end,
-            self._reporter,
-            options,
+        workers = self._workers = make_workers(
+            options, self._environ, address, self._name, self._output, self._guard, self._reporter
         )
+        relay = self._relay = Relay(workers.start, self._meeting, self._send, self._end, self._reporter, options)
         urls = options.urls
         if options.serves:
             relay.start_all()  # first: they import for longer than the server does
@@ -174,25 +167,6 @@ class Agent:
                     ) from None
             await asyncio.sleep(_LOOK_AGAIN)
 
-    def _surroundings(self, address: str) -> Surroundings:
-        environ = dict(self._environ)
-        if self._options.nproc > 1 and "OMP_NUM_THREADS" not in environ:
-            environ["OMP_NUM_THREADS"] = "1"
-            self._reporter.say(
-                "OMP_NUM_THREADS is 1 for each worker, as several share this host: set it to choose otherwise"
-            )
-        return Surroundings(
-            command=self._options.command,
-            environ=environ,
-            job=self._options.job,
-            host=self._options.host,
-            address=address,
-            slots=self._options.nproc,
-            output=self._output,
-            guard=self._guard,
-            log_dir=self._options.log_dir,
-        )
-
     def _invite(self, url: str) -> None:
         options = self._options
         self._reporter.say(
@@ -240,7 +214,10 @@ class Agent:
             assert self._relay is not None
             self._relay.tick()
             others = {self._guard.pid, self._peer_watch.pid if self._peer_watch is not None else 0}
-            reap_adopted(known={*others, *(pid for worker in self._relay.slots for pid in worker.pids)})
+            assert self._workers is not None
+            reap_adopted(
+                known={*others, *self._workers.pids, *(pid for worker in self._relay.slots for pid in worker.pids)}
+            )
             lost = self._welcomes > 0 and not client.connected
             if not lost or client.disconnected_since is None:
                 continue
@@ -300,7 +277,7 @@ class Agent:
             hurried.cancel()
         if slots:
             if ending.code == exits.SUCCESS:
-                left = ", ".join(str(worker.pids[0]) for worker in slots)
+                left = ", ".join(str(pid) for worker in slots for pid in worker.pids)
                 self._reporter.say(f"killing the workers that have not ended within --shutdown-timeout: pid {left}")
             await slots.kill_all()
         await slots.drained()
@@ -326,6 +303,8 @@ class Agent:
             waiting.cancel()
 
     async def _close(self) -> None:
+        if self._workers is not None:
+            await self._workers.close()
         if self._server is not None:
             with contextlib.suppress(Exception):
                 await self._server.close()

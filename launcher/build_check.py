@@ -52,7 +52,11 @@ def _backends() -> tuple[bool, bool]:
     """Whether this torch has gloo and NCCL."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _ASK_TORCH], capture_output=True, check=True, timeout=_LIMIT, stdin=subprocess.DEVNULL
+            [sys.executable, "-c", _ASK_TORCH],
+            capture_output=True,
+            check=True,
+            timeout=_LIMIT,
+            stdin=subprocess.DEVNULL,
         )
         gloo, nccl = json.loads(done.stdout.splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):

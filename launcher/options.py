@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 import os
 import socket
+import sys
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,13 +21,18 @@ from ..rendezvous.names import check_job_name
 from .access import Access
 from .address import AddressError, address_of_interface, checked_address
 from .devices import count_cpus, count_gpus
-from .flags import own
+from .flags import horovodrun, own
 from .flags.parsing import build_parser
 from .flags.words import Said, Words, from_flags, from_variables
+from .hosts import asked
+from .hosts.asked import HostsAsked, asked_hosts
+from .logs import level_of
 from .peer_selector import checked_selector
 from .program import Program, find_program
+from .self_joining import imported_names, joins_by_itself
 
 DEFAULT_JOB = "default"
+_ON_CHANGE = ("auto", "in-process", "restart")
 _ON = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -37,7 +44,9 @@ class Options:
     a say in what the job is: it serves it, or was given --min or --max. `address` is what everything binds and advertises,
     None for that of the route to the server. `pod` is the unique id of the Kubernetes pod that this is, empty outside of one.
     `watch_pods` is a label selector of this agent's peers, which it watches; empty to watch none.
-    `command` is what a worker runs.
+    `command` is what a worker runs that takes part in the job itself. With `restarts`, workers run `program`, which is started
+    again at each change; `uses_torch` and `preload` say what is imported ahead of that.
+    `hosts` are those that this is the launcher for, None where it is an agent. Log records from `log_level` on are shown.
     """
 
     command: tuple[str, ...]
@@ -58,7 +67,15 @@ class Options:
     pod: str = ""
     watch_pods: str = ""
     log_dir: Path | None = None
+    program: Program | None = None
+    restarts: bool = False
+    uses_torch: bool = False
+    preload: tuple[str, ...] = ()
+    role: str = "default"
+    virtual_local_rank: bool = False
     access: Access = field(default_factory=Access)
+    hosts: HostsAsked | None = None
+    log_level: int = logging.WARNING
 
     @property
     def serves(self) -> bool:
@@ -69,13 +86,19 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Options:
     """Raises SystemExit(2), after a message that says what to do, for everything that cannot work."""
     parser = build_parser()
     flags = parser.parse_args(arguments)
-    words = ChainMap({}, *_origins(flags, environ))
+    try:
+        words = ChainMap({}, *_origins(flags, environ))
+        for line in horovodrun.without_effect(flags):
+            print(f"elastic-launch: warning: {line}", file=sys.stderr)
+    except UsageError as error:
+        parser.error(str(error))
     return _Asked(parser, flags, words, environ).options()
 
 
 def _origins(flags: argparse.Namespace, environ: Mapping[str, str]) -> list[dict[str, Said]]:
     """What was said, by whom; who comes first has the last word."""
-    return [from_flags(flags, own.NAMES), from_variables(environ, own.NAMES)]
+    names = (*own.NAMES, *horovodrun.NAMES, *asked.NAMES)
+    return [from_flags(flags, own.NAMES), horovodrun.said(flags, environ), from_variables(environ, names)]
 
 
 class _Asked:
@@ -90,10 +113,17 @@ class _Asked:
         self._environ = environ
 
     def options(self) -> Options:
-        urls = self._urls()
-        minimum, maximum, nproc = self._sizes(serves=not urls)
+        program = self._program()
+        names = imported_names(program)
+        hosts = self._hosts()
+        urls = self._urls() if hosts is None else ()
+        minimum, maximum, nproc = self._sizes(not urls) if hosts is None else (*self._sizes_over(hosts), 1)
         return Options(
-            command=self._program().command(),
+            command=program.command(),
+            program=program,
+            restarts=self._restarts(names),
+            uses_torch=program.kind == "executable" or "torch" in names,
+            preload=self._preload(),
             min=minimum,
             max=maximum,
             nproc=nproc,
@@ -106,12 +136,14 @@ class _Asked:
             hang_timeout=self._seconds("hang_timeout", 300.0),
             shutdown_timeout=self._seconds("shutdown_timeout", 30.0),
             rendezvous_timeout=self._seconds("rendezvous_timeout", 60.0),
-            address=self._address(serves=not urls),
+            address=self._address(serves=not urls and hosts is None),
             host=self._environ.get(worker_environment.HOST) or socket.gethostname(),
             pod=self._environ.get(worker_environment.POD, ""),
             watch_pods=self._watch_pods(),
             log_dir=self._log_dir(),
             access=self._access(urls),
+            hosts=hosts,
+            log_level=self._log_level(),
         )
 
     def _fail(self, message: str) -> NoReturn:
@@ -146,6 +178,14 @@ class _Asked:
             self._fail(f"{where} is {value!r}: give a number of seconds above 0")
         return seconds
 
+    def _switch(self, name: str) -> bool:
+        given = self._text(name)
+        if given is None:
+            return False
+        if given.value.lower() not in _ON:
+            self._fail(f"{given.where} is {given.value!r}: give 1 or 0")
+        return _ON[given.value.lower()]
+
     def _sizes(self, serves: bool) -> tuple[int, int, int]:
         """`min`, `max` and `nproc`, which lean on each other where they were not given."""
         nproc = self._nproc()
@@ -165,6 +205,33 @@ class _Asked:
         if nproc > maximum:
             self._fail(f"--nproc-per-node {nproc} is above {most}: raise --max or lower --nproc-per-node")
         return minimum, maximum, nproc
+
+    def _sizes_over(self, hosts: HostsAsked) -> tuple[int, int]:
+        """`min` and `max` of a job on several hosts."""
+        minimum = self._count("min", least=1, default=1)
+        maximum = self._count("max", least=1, default=hosts.room or asked.UNBOUNDED)
+        if minimum > maximum:
+            self._fail(f"--min {minimum} is above --max {maximum}: raise --max or lower --min")
+        if hosts.fixed and minimum > hosts.room:
+            self._fail(
+                f"the hosts have {hosts.room} slots, fewer than the {minimum} workers that the job needs at least"
+            )
+        return minimum, maximum
+
+    def _hosts(self) -> HostsAsked | None:
+        try:
+            return asked_hosts(self._words, self._environ)
+        except UsageError as error:
+            self._fail(str(error))
+
+    def _log_level(self) -> int:
+        given = self._text("log_level")
+        if given is None:
+            return logging.INFO if self._switch("verbose") else logging.WARNING
+        try:
+            return level_of(given.value)
+        except UsageError as error:
+            self._fail(f"{given.where}: {error}")
 
     def _nproc(self) -> int:
         """0 if it was not given."""
@@ -189,10 +256,7 @@ class _Asked:
 
     def _urls(self) -> tuple[str, ...]:
         given = self._text("rendezvous")
-        standalone = self._text("standalone")
-        if standalone is not None and standalone[0].lower() not in _ON:
-            self._fail(f"{standalone[1]} is {standalone[0]!r}: give 1 or 0")
-        alone = standalone is not None and _ON[standalone[0].lower()]
+        alone = self._switch("standalone")
         if given is not None and alone:
             self._fail(f"{given[1]} and --standalone contradict each other: leave one of them out")
         if given is not None:
@@ -277,6 +341,16 @@ class _Asked:
         except UsageError as error:
             self._fail(str(error))
         return access
+
+    def _restarts(self, names: set[str]) -> bool:
+        value, where = self._text("on_change") or ("auto", "--on-change")
+        if value not in _ON_CHANGE:
+            self._fail(f"{where} is {value!r}: give {', '.join(_ON_CHANGE[:-1])} or {_ON_CHANGE[-1]}")
+        return value == "restart" or (value == "auto" and not joins_by_itself(names))
+
+    def _preload(self) -> tuple[str, ...]:
+        given = self._text("preload")
+        return tuple(name.strip() for name in given.value.split(",") if name.strip()) if given else ()
 
     def _program(self) -> Program:
         try:

@@ -77,7 +77,9 @@ def _take(config: Config, section: str, key: str, entry: Any, name: str) -> None
 
 def _take_controller(value: Any, name: str) -> None:
     if value is not None and str(value).lower() != "gloo":
-        raise UsageError(f"--config-file {name!r} asks for the controller {value!r}: there is no MPI here, leave it out")
+        raise UsageError(
+            f"--config-file {name!r} asks for the controller {value!r}: there is no MPI here, leave it out"
+        )
 
 
 def _hang_limit(seconds: Any) -> dict[str, str]:

@@ -19,7 +19,9 @@ class Without:
     refused: bool = False
 
 
-_CORE = "it tunes Horovod's core, which is not used here (buckets of gradients are DistributedDataParallel's bucket_cap_mb)"
+_CORE = (
+    "it tunes Horovod's core, which is not used here (buckets of gradients are DistributedDataParallel's bucket_cap_mb)"
+)
 _ALGORITHM = "the algorithm of the reduction is gloo's or NCCL's own (NCCL_ALGO chooses NCCL's)"
 _AUTOTUNE = "there is nothing here to tune"
 _TIMELINE = "no timeline is written here: use torch.profiler in the script"
@@ -80,8 +82,12 @@ SILENT = frozenset({
 """Of these, the ones that ask for what is so anyway: there is nothing to warn of."""
 
 REFUSED = (
-    Without(("--mpi",), False, f"{_MPI}. Leave it out: gloo or NCCL does the reductions, over TCP or NCCL's own ways", True),
-    Without(("--jsrun",), False, f"{_MPI}, and so no jsrun. Start `elastic-launch --rendezvous URL` once on each host", True),
+    Without(
+        ("--mpi",), False, f"{_MPI}. Leave it out: gloo or NCCL does the reductions, over TCP or NCCL's own ways", True
+    ),
+    Without(
+        ("--jsrun",), False, f"{_MPI}, and so no jsrun. Start `elastic-launch --rendezvous URL` once on each host", True
+    ),
     Without(
         ("--mpi-args",),
         True,

@@ -96,7 +96,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     job.add_argument("-cb", "--check-build", action=_CheckBuild, nargs=0, help="show what is available here, and exit")
     job.add_argument("-v", action="version", version=argparse.SUPPRESS, help=argparse.SUPPRESS)
     hosts = parser.add_argument_group("hosts that this launcher starts agents on")
-    hosts.add_argument("-H", "--hosts", metavar="HOST:SLOTS,...", help="the hosts, and how many workers each has room for")
+    hosts.add_argument(
+        "-H", "--hosts", metavar="HOST:SLOTS,...", help="the hosts, and how many workers each has room for"
+    )
     hosts.add_argument("-hostfile", "--hostfile", metavar="F", help="file with one `HOST slots=N` or `HOST:N` a line")
     hosts.add_argument(
         "--host-discovery-script",
@@ -117,7 +119,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar=("MIN", "MAX"),
         help="seconds after which a host that failed is used again, longer each time (default: never)",
     )
-    hosts.add_argument("--reset-limit", metavar="N", help="end the job when its workers have changed more often than that")
+    hosts.add_argument(
+        "--reset-limit", metavar="N", help="end the job when its workers have changed more often than that"
+    )
     for without in (*IGNORED, *REFUSED):
         parser.add_argument(
             *without.flags,
@@ -128,10 +132,17 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
             help=argparse.SUPPRESS,
         )
     stall = parser.add_argument_group("horovodrun: stalls")
-    stall.add_argument("--no-stall-check", action="store_const", const=True, dest="no_stall_check", help=argparse.SUPPRESS)
-    stall.add_argument("--stall-check", action="store_const", const=False, dest="no_stall_check", help=argparse.SUPPRESS)
     stall.add_argument(
-        "--stall-check-shutdown-time-seconds", metavar="S", dest="stall_shutdown", help="as --hang-timeout, 0 for the default"
+        "--no-stall-check", action="store_const", const=True, dest="no_stall_check", help=argparse.SUPPRESS
+    )
+    stall.add_argument(
+        "--stall-check", action="store_const", const=False, dest="no_stall_check", help=argparse.SUPPRESS
+    )
+    stall.add_argument(
+        "--stall-check-shutdown-time-seconds",
+        metavar="S",
+        dest="stall_shutdown",
+        help="as --hang-timeout, 0 for the default",
     )
 
 

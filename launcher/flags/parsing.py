@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .. import exits
-from . import own
+from . import horovodrun, own
 
 _DESCRIPTION = """\
 Run SCRIPT as an elastic training job: workers may come and go while it trains.
@@ -37,5 +37,6 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     own.add_flags(parser)
+    horovodrun.add_flags(parser)
     own.add_script(parser)
     return parser

@@ -50,10 +50,14 @@ def asked_hosts(words: Words, environ: Mapping[str, str]) -> HostsAsked | None:
     if not ways:
         for name in ("blacklist_cooldown_range", "reset_limit", "remote_shell", "ssh_port", "ssh_identity_file"):
             if name in words:
-                raise UsageError(f"{words[name].where} is for hosts that -H, --hostfile or --host-discovery-script name")
+                raise UsageError(
+                    f"{words[name].where} is for hosts that -H, --hostfile or --host-discovery-script name"
+                )
         return None
     if len(ways) > 1:
-        raise UsageError(f"{words[ways[0]].where} and {words[ways[1]].where} both name the hosts: leave one of them out")
+        raise UsageError(
+            f"{words[ways[0]].where} and {words[ways[1]].where} both name the hosts: leave one of them out"
+        )
     if "rendezvous" in words:
         raise UsageError(
             f"{words[ways[0]].where} makes this the launcher that serves the job, but {words['rendezvous'].where} names"

@@ -99,7 +99,7 @@ class Fleet:
     def _start(self, name: str, slots: int, listed: Iterable[str]) -> None:
         local = is_this_host(name)
         own = {name: self._environ[name] for name in _FOR_THE_INTERPRETER if self._environ.get(name)}
-        command = (sys.executable, *_AGENT)
+        command: tuple[str, ...] = (sys.executable, *_AGENT)
         if not local:
             variables = [f"{variable}={value}" for variable, value in own.items()]
             command = self._asked.shell.words(name, ("exec", "env", *variables, *command))
@@ -139,5 +139,3 @@ class Fleet:
         while self._agents:
             self._changed.clear()
             await self._changed.wait()
-
-

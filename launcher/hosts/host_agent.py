@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
 
-from ..child_process import ChildProcess, die_with
+from ...rendezvous.parent_death import die_with_parent
+from ..child_process import ChildProcess
 from ..guarding import Guard
 from ..output import OutputThread
 from . import leash
@@ -84,7 +86,7 @@ class HostAgent:
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,
-                preexec_fn=die_with(os.getpid()),
+                preexec_fn=functools.partial(die_with_parent, os.getpid()),
             )
         except BaseException:
             self._let_go()

@@ -21,7 +21,7 @@ from ...rendezvous.messages import Failed
 from .. import exits
 from ..adopted import reap_adopted
 from ..guarding import Guard
-from ..logs import ReporterHandler
+from ..logs import show_log
 from ..options import Options
 from ..output import OutputThread
 from ..reporter import Reporter
@@ -34,7 +34,8 @@ from .places import LOOPBACK, is_this_host
 from .plan import plan, room
 from .roster import Roster
 
-_PACKAGE = "elastic_launch"
+logger = logging.getLogger(__name__)
+
 _POLL_PERIOD = 1.0  # seconds, as Horovod asks its discovery script
 _GLANCE = 0.2  # seconds between two looks at the job
 _SLACK = 5.0  # seconds that a job may take longer to end than its workers
@@ -75,7 +76,7 @@ class JobLauncher:
         self._stopping: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
-        logging.getLogger(_PACKAGE).addHandler(ReporterHandler(self._reporter))
+        show_log(self._reporter, self._options.log_level)
         self._loop.set_exception_handler(self._on_bug)
         self._guard.watch(self._loop)
         self._loop.add_signal_handler(signal.SIGINT, self._interrupted)
@@ -159,7 +160,7 @@ class JobLauncher:
     def _take(self, hosts: tuple[Any, ...]) -> None:
         if hosts != self._roster.listed:
             listed = ", ".join(f"{host.name}:{host.slots}" for host in hosts) or "none"
-            logging.getLogger(__name__).info("hosts: %s", listed)
+            logger.info("hosts: %s", listed)
         for text in self._roster.take_list(hosts, self._loop.time()):
             self._reporter.say(text)
         self._act()
@@ -170,7 +171,7 @@ class JobLauncher:
         now = self._loop.time()
         listed = self._roster.listed
         for action in plan(listed, self._roster.barred(now), self._fleet.present(), self._options.max):
-            logging.getLogger(__name__).info("%s", action)
+            logger.info("%s", action)
             self._fleet.carry_out(action, [host.name for host in listed])
             if action.host in self._fleet.names:
                 self._roster.starting(action.host, now)
@@ -209,7 +210,9 @@ class JobLauncher:
             job = server.job
             if job is None:
                 if now > self._since + self._options.min_timeout:
-                    text = f"no agent has come within {self._options.min_timeout:g} s (--min-timeout, --elastic-timeout)"
+                    text = (
+                        f"no agent has come within {self._options.min_timeout:g} s (--min-timeout, --elastic-timeout)"
+                    )
                     self._end(_Ending(exits.TOO_FEW, f"job {self._options.job!r} has failed: {text}"))
                 continue
             snapshot = job.snapshot()

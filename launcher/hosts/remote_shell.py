@@ -54,7 +54,9 @@ def find_shell(given: str, port: str, identity: str, environ: Mapping[str, str])
     """`given` is --remote-shell, empty for Open MPI's variables, or else ssh. UsageError for what cannot be used."""
     if given:
         if port or identity:
-            raise UsageError("--remote-shell says the whole command: put the port and the key into it, and leave out -p and -i")
+            raise UsageError(
+                "--remote-shell says the whole command: put the port and the key into it, and leave out -p and -i"
+            )
         return RemoteShell(_words(given, "--remote-shell"))
     arguments = _words(environ.get(ARGUMENTS_VARIABLE, ""), ARGUMENTS_VARIABLE)
     # Open MPI takes the first of several that there is, as in "ssh : rsh".
