@@ -14,6 +14,7 @@ from ..options import Options
 from ..output import OutputThread
 from .asked import HostsAsked
 from .assignment import Assignment, encode, exported
+from .calls import Calls
 from .host_agent import HostAgent
 from .places import addresses_for, is_this_host
 from .plan import Action, Present, Resize, Start
@@ -23,7 +24,10 @@ _FOR_THE_INTERPRETER = ("PYTHONPATH", "LD_LIBRARY_PATH")  # what Python itself n
 
 
 class Fleet:
-    """`port` and `token` are of the job's server in this process. `on_end` is told a host, its agent, and the exit code."""
+    """`port` and `token` are of the job's server in this process, `calls` is for agents that have no standard input.
+
+    `on_end` is told a host, its agent, and the exit code.
+    """
 
     def __init__(
         self,
@@ -32,6 +36,7 @@ class Fleet:
         environ: Mapping[str, str],
         port: int,
         token: str,
+        calls: Calls | None,
         output: OutputThread,
         guard: Guard,
         on_end: Callable[[str, HostAgent, int], None],
@@ -41,6 +46,7 @@ class Fleet:
         self._environ = environ
         self._port = port
         self._token = token
+        self._calls = calls
         self._output = output
         self._guard = guard
         self._on_end = on_end
@@ -98,27 +104,33 @@ class Fleet:
 
     def _start(self, name: str, slots: int, listed: Iterable[str]) -> None:
         local = is_this_host(name)
-        own = {name: self._environ[name] for name in _FOR_THE_INTERPRETER if self._environ.get(name)}
+        own = self._options.address
+        addresses = [own] if own is not None else addresses_for(name, listed)
         command: tuple[str, ...] = (sys.executable, *_AGENT)
+        invitation: tuple[str, ...] = ()
         if not local:
-            variables = [f"{variable}={value}" for variable, value in own.items()]
-            command = self._asked.shell.words(name, ("exec", "env", *variables, *command))
+            variables = [f"{word}={self._environ[word]}" for word in _FOR_THE_INTERPRETER if self._environ.get(word)]
+            if self._calls is not None:
+                invitation = self._calls.invite(addresses, lambda caller: self._agents[name].answer(caller))
+            command = self._asked.shell.words(name, ("exec", "env", *variables, *command, *invitation))
         assignment = encode(
             Assignment(
-                options=self._options_for(name, slots, listed),
+                options=self._options_for(name, slots, addresses),
                 environment={} if local else exported(self._environ),
                 folder=os.getcwd(),
                 token=self._token,
                 interfaces=self._asked.interfaces,
             )
         )
-        self._agents[name] = HostAgent(
-            command, assignment, slots, self._output, self._guard, lambda agent, code: self._ended(name, agent, code)
-        )
 
-    def _options_for(self, name: str, slots: int, listed: Iterable[str]) -> Options:
-        own = self._options.address
-        addresses = [own] if own is not None else addresses_for(name, listed)
+        def ended(agent: HostAgent, code: int) -> None:
+            if self._calls is not None and invitation:
+                self._calls.withdraw(invitation)
+            self._ended(name, agent, code)
+
+        self._agents[name] = HostAgent(command, assignment, slots, self._output, self._guard, ended)
+
+    def _options_for(self, name: str, slots: int, addresses: Iterable[str]) -> Options:
         return replace(
             self._options,
             nproc=slots,

@@ -34,6 +34,8 @@ class HostAgent:
         self.leaving = False
         self._loop = asyncio.get_running_loop()
         self._unsent = bytearray()
+        self._said = bytearray()
+        self._caller: asyncio.StreamWriter | None = None
         self._stdin = -1
         self._on_end = on_end
         self._process = ChildProcess(
@@ -49,6 +51,14 @@ class HostAgent:
     @property
     def present(self) -> Present:
         return Present(self.slots, self.leaving)
+
+    def answer(self, caller: asyncio.StreamWriter) -> None:
+        """The agent had no standard input, and has called: it is told all that was said to it."""
+        if self._process.has_ended:
+            caller.close()
+            return
+        self._caller = caller
+        caller.write(bytes(self._said))
 
     def resize(self, slots: int) -> None:
         self.slots = slots
@@ -68,6 +78,7 @@ class HostAgent:
     def kill(self) -> None:
         """Ends what runs here; at the other end of a remote shell it means that the leash has broken."""
         self._process.send_signal(signal.SIGKILL)
+        self._hang_up()
 
     def tail(self) -> str:
         """The last lines of what it wrote to its standard error."""
@@ -97,6 +108,10 @@ class HostAgent:
         return process
 
     def _say(self, line: bytes) -> None:
+        if self._caller is not None:
+            self._caller.write(line)
+        elif line != leash.BEAT:
+            self._said += line
         if self._stdin >= 0:
             self._unsent += line
             self._write()
@@ -124,7 +139,12 @@ class HostAgent:
             os.close(self._stdin)
             self._stdin = -1
 
+    def _hang_up(self) -> None:
+        if self._caller is not None:
+            self._caller.close()
+
     def _ended(self, code: int) -> None:
         self._beating.cancel()
         self._let_go()
+        self._hang_up()
         self._on_end(self, code)

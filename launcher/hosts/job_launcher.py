@@ -27,11 +27,12 @@ from ..output import OutputThread
 from ..reporter import Reporter
 from ..serving import JobServer, PortError
 from .asked import HostsAsked
+from .calls import Calls
 from .discovery import DiscoveryError, DiscoveryScript, FixedHosts
 from .fleet import Fleet
 from .host_agent import HostAgent
 from .places import LOOPBACK, is_this_host
-from .plan import plan, room
+from .plan import in_words, plan, room
 from .roster import Roster
 
 logger = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class JobLauncher:
         self._source = self._script or FixedHosts(asked.fixed)
         self._server: JobServer | None = None
         self._fleet: Fleet | None = None
+        self._calls: Calls | None = None
         self._since = self._loop.time()
         self._interrupts = 0
         self._closing = False  # no agent is started from here on
@@ -90,6 +92,8 @@ class JobLauncher:
             self._reporter.say(ending.text if ending.code == 0 else f"{ending.text}\nexit code {ending.code}")
         finally:
             life.cancel()
+            if self._calls is not None:
+                self._calls.close()
             if self._server is not None:
                 with contextlib.suppress(Exception):
                     await self._server.close()
@@ -108,13 +112,23 @@ class JobLauncher:
     async def _live(self) -> None:
         token_file = self._options.access.token_file or _in_memory(secrets.token_hex(32))
         options = replace(self._options, access=replace(self._options.access, token_file=token_file))
-        self._server = await self._serve(options)
+        self._server, address = await self._serve(options)
+        if not self._asked.shell.passes_input:
+            self._calls = await Calls.start(address)
         tokens = options.access.tokens()
         assert tokens is not None
         port = urlsplit(self._server.url).port
         assert port is not None
         self._fleet = Fleet(
-            self._asked, options, self._environ, port, tokens.token(), self._output, self._guard, self._agent_ended
+            self._asked,
+            options,
+            self._environ,
+            port,
+            tokens.token(),
+            self._calls,
+            self._output,
+            self._guard,
+            self._agent_ended,
         )
         try:
             self._take(await self._source.hosts())
@@ -127,16 +141,18 @@ class JobLauncher:
         )
         await asyncio.gather(self._keep_asking(), self._keep_looking(self._server, self._fleet))
 
-    async def _serve(self, options: Options) -> JobServer:
-        """At the one address that was given, else on all: hosts may be reached over different networks."""
+    async def _serve(self, options: Options) -> tuple[JobServer, str]:
+        """Listens at the one address that was given, else at all: hosts may be reached over different networks."""
         if options.address is not None:
-            return await JobServer.start(options.address, options)
-        if self._asked.fixed and all(is_this_host(host.name) for host in self._asked.fixed):
-            return await JobServer.start(LOOPBACK, options)
-        try:
-            return await JobServer.start("::", options)
-        except PortError:
-            return await JobServer.start("0.0.0.0", options)
+            addresses = [options.address]
+        elif self._asked.fixed and all(is_this_host(host.name) for host in self._asked.fixed):
+            addresses = [LOOPBACK]
+        else:
+            addresses = ["::", "0.0.0.0"]  # the second where there is no IPv6
+        for address in addresses[:-1]:
+            with contextlib.suppress(PortError):
+                return await JobServer.start(address, options), address
+        return await JobServer.start(addresses[-1], options), addresses[-1]
 
     # --- hosts ---
 
@@ -171,7 +187,7 @@ class JobLauncher:
         now = self._loop.time()
         listed = self._roster.listed
         for action in plan(listed, self._roster.barred(now), self._fleet.present(), self._options.max):
-            logger.info("%s", action)
+            logger.info("%s", in_words(action))
             self._fleet.carry_out(action, [host.name for host in listed])
             if action.host in self._fleet.names:
                 self._roster.starting(action.host, now)

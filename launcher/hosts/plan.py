@@ -66,3 +66,11 @@ def allot(hosts: Sequence[Host], present: Mapping[str, Present], most: int) -> d
 def room(listed: Sequence[Host], barred: Collection[str]) -> int:
     """The slots that can be used."""
     return sum(host.slots for host in listed if host.name not in barred)
+
+
+def in_words(action: Action) -> str:
+    if isinstance(action, Start):
+        return f"starting an agent with {action.slots} slots on {action.host}"
+    if isinstance(action, Resize):
+        return f"{action.host} has {action.slots} slots from here on"
+    return f"letting go of {action.host}"

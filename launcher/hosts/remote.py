@@ -1,4 +1,4 @@
-"""The agent on a host, as a launcher starts it there: by its own process or over a remote shell, with a leash for its stdin."""
+"""The agent on a host, as a launcher starts it there: as a process of its own or over a remote shell, on a leash."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ..guarding import Guard
 from ..options import Options
 from ..output import OutputThread
 from .assignment import Assignment, decode
+from .calls import FLAG, call
 from .leash import Held, Leash, read_line
 
 _STDIN = 0
@@ -27,7 +28,14 @@ _PARTING = 5.0  # seconds that workers have to leave in order when the launcher 
 
 def main() -> int:
     """The exit code."""
-    line, rest = read_line(_STDIN)
+    leash = _STDIN
+    line, rest = read_line(leash)
+    if not line and sys.argv[1:2] == [FLAG]:
+        try:
+            leash = call(*sys.argv[2:4]).detach()
+        except OSError as error:
+            return _fail(f"the launcher cannot be called at {sys.argv[2]}: {error}")
+        line, rest = read_line(leash)
     try:
         assignment = decode(line)
     except msgspec.DecodeError as error:
@@ -44,7 +52,7 @@ def main() -> int:
     guard = Guard()
     try:
         output = OutputThread()
-        code = asyncio.run(_run(options, rest, guard, output))
+        code = asyncio.run(_run(options, leash, rest, guard, output))
         output.close(_FLUSH_LIMIT)
         return code
     finally:
@@ -69,7 +77,7 @@ def _in_memory(token: str) -> Path:
     return Path(f"/proc/self/fd/{descriptor}")
 
 
-async def _run(options: Options, rest: bytes, guard: Guard, output: OutputThread) -> int:
+async def _run(options: Options, descriptor: int, rest: bytes, guard: Guard, output: OutputThread) -> int:
     agent = Agent(options, os.environ, guard, output)
 
     def lost(why: str) -> None:
@@ -79,7 +87,7 @@ async def _run(options: Options, rest: bytes, guard: Guard, output: OutputThread
     running = asyncio.ensure_future(agent.run())
     await asyncio.sleep(0)  # the agent can be told something from here on
     leash = Leash(
-        _STDIN,
+        descriptor,
         rest,
         Held(
             drain=lambda: agent.drain("the launcher lets go of this host"),

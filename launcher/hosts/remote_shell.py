@@ -30,6 +30,8 @@ class RemoteShell:
     command: tuple[str, ...]
     unreached: frozenset[int] = frozenset({1, 255})
     """Its own exit codes for a host that it could not reach."""
+    passes_input: bool = False
+    """Whether it is sure that standard input reaches what it starts."""
 
     def words(self, host: str, remote: Sequence[str]) -> tuple[str, ...]:
         """The command line that runs `remote` on `host`."""
@@ -47,7 +49,7 @@ def ssh(port: str = "", identity: str = "", program: str = "ssh", arguments: Seq
         if not os.access(identity, os.R_OK):
             raise UsageError(f"-i (--ssh-identity-file) is {identity!r}, which cannot be read")
         words += ["-i", identity]
-    return RemoteShell((*words, *arguments, "--"), frozenset({255}))
+    return RemoteShell((*words, *arguments, "--"), frozenset({255}), passes_input=True)
 
 
 def find_shell(given: str, port: str, identity: str, environ: Mapping[str, str]) -> RemoteShell:
