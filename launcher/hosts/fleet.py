@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..address import in_url
@@ -16,7 +16,7 @@ from .asked import HostsAsked
 from .assignment import Assignment, encode, exported
 from .calls import Calls
 from .host_agent import HostAgent
-from .places import addresses_for, is_this_host
+from .places import Place, find_place
 from .plan import Action, Present, Resize, Start
 
 _AGENT = ("-m", "elastic_launch.launcher.hosts.remote")
@@ -50,6 +50,7 @@ class Fleet:
         self._output = output
         self._guard = guard
         self._on_end = on_end
+        self._places: dict[str, Place] = {}  # of the hosts that are listed
         self._agents: dict[str, HostAgent] = {}
         self._dead: list[HostAgent] = []  # whose last output is still on its way
         self._changed = asyncio.Event()
@@ -69,10 +70,22 @@ class Fleet:
         """By host, in the order of their starts."""
         return {name: agent.present for name, agent in self._agents.items()}
 
-    def carry_out(self, action: Action, listed: Iterable[str]) -> None:
+    def is_here(self, name: str) -> bool:
+        """Whether that host is this one."""
+        return name in self._places and self._places[name].is_here
+
+    async def look_up(self, names: Sequence[str]) -> None:
+        """To be called with all listed hosts before agents are started on any of them. Names may be slow to look up."""
+        known = {name: self._places[name] for name in names if name in self._places}
+        fresh = [name for name in names if name not in known]
+        loop = asyncio.get_running_loop()
+        found = await asyncio.gather(*(loop.run_in_executor(None, find_place, name, names) for name in fresh))
+        self._places = {**known, **dict(zip(fresh, found, strict=True))}
+
+    def carry_out(self, action: Action) -> None:
         """OSError if an agent's process cannot be started."""
         if isinstance(action, Start):
-            self._start(action.host, action.slots, listed)
+            self._start(action.host, action.slots)
         elif isinstance(action, Resize):
             self._agents[action.host].resize(action.slots)
         else:
@@ -102,13 +115,12 @@ class Fleet:
         """Returns when the output of those that have ended has been passed on."""
         await asyncio.gather(*(agent.drained() for agent in self._dead))
 
-    def _start(self, name: str, slots: int, listed: Iterable[str]) -> None:
-        local = is_this_host(name)
-        own = self._options.address
-        addresses = [own] if own is not None else addresses_for(name, listed)
+    def _start(self, name: str, slots: int) -> None:
+        place, own = self._places[name], self._options.address
+        addresses = place.addresses if own is None else (own,)
         command: tuple[str, ...] = (sys.executable, *_AGENT)
         invitation: tuple[str, ...] = ()
-        if not local:
+        if not place.is_here:
             variables = [f"{word}={self._environ[word]}" for word in _FOR_THE_INTERPRETER if self._environ.get(word)]
             if self._calls is not None:
                 invitation = self._calls.invite(addresses, lambda caller: self._agents[name].answer(caller))
@@ -116,7 +128,7 @@ class Fleet:
         assignment = encode(
             Assignment(
                 options=self._options_for(name, slots, addresses),
-                environment={} if local else exported(self._environ),
+                environment={} if place.is_here else exported(self._environ),
                 folder=os.getcwd(),
                 token=self._token,
                 interfaces=self._asked.interfaces,
@@ -143,9 +155,10 @@ class Fleet:
 
     def _ended(self, name: str, agent: HostAgent, code: int) -> None:
         del self._agents[name]
-        self._dead.append(agent)
+        self._dead = [*(dead for dead in self._dead if not dead.is_drained), agent]
         self._changed.set()
         self._on_end(name, agent, code)
+        self._places.pop(name, None)  # it may come back with another address
 
     async def _wait_until_empty(self) -> None:
         while self._agents:

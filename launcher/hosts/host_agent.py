@@ -84,6 +84,10 @@ class HostAgent:
         """The last lines of what it wrote to its standard error."""
         return self._process.tail()
 
+    @property
+    def is_drained(self) -> bool:
+        return self._process.is_drained
+
     async def drained(self) -> None:
         """To be awaited after its end, until its output has been passed on."""
         await self._process.drained()

@@ -29,7 +29,10 @@ def read_line(descriptor: int) -> tuple[bytes, bytes]:
     """The first line, and what has already come after it; the line is empty if the end came first."""
     data = b""
     while b"\n" not in data:
-        chunk = os.read(descriptor, _CHUNK)
+        try:
+            chunk = os.read(descriptor, _CHUNK)
+        except OSError:  # it may have been closed from the beginning
+            chunk = b""
         if not chunk:
             return b"", b""
         data += chunk

@@ -6,12 +6,28 @@ import contextlib
 import ipaddress
 import socket
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ...rendezvous.route import address_on_the_way_to
+
+
+@dataclass(frozen=True)
+class Place:
+    """`is_here`: the host is this one. `addresses` are those of this host at which an agent there finds the server."""
+
+    is_here: bool
+    addresses: tuple[str, ...]
+
 
 LOOPBACK = "127.0.0.1"
 _ANY_PORT = 22  # nothing is sent
 _FAR_AWAY = ("192.0.2.1", "2001:db8::1")  # for documentation; the way to them is the default route's
+
+
+def find_place(host: str, others: Iterable[str]) -> Place:
+    """Looks names up, which may take its time. `others` are all hosts of the job."""
+    here = is_this_host(host)
+    return Place(here, tuple(_addresses_for(host, here, others)))
 
 
 def is_this_host(name: str) -> bool:
@@ -31,15 +47,12 @@ def is_this_host(name: str) -> bool:
     return False
 
 
-def addresses_for(host: str, others: Iterable[str]) -> list[str]:
-    """This host's own addresses at which an agent on `host` finds the server: tried in turn.
+def _addresses_for(host: str, is_here: bool, others: Iterable[str]) -> list[str]:
+    """Several are to be tried in turn.
 
     An agent on this host takes the address that leads to the first of the `others`, so that their workers can meet its own.
     """
-    if not is_this_host(host):
-        towards = [host]
-    else:
-        towards = [other for other in others if not is_this_host(other)]
+    towards = [other for other in others if not is_this_host(other)] if is_here else [host]
     for name in towards:
         with contextlib.suppress(OSError):
             return [address_on_the_way_to(name.rpartition("@")[2], _ANY_PORT)]

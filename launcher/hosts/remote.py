@@ -6,7 +6,6 @@ import asyncio
 import os
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 
@@ -20,6 +19,7 @@ from ..output import OutputThread
 from .assignment import Assignment, decode
 from .calls import FLAG, call
 from .leash import Held, Leash, read_line
+from .secret_file import secret_file
 
 _STDIN = 0
 _FLUSH_LIMIT = 5.0  # seconds for output that nobody takes
@@ -66,15 +66,8 @@ def _completed(assignment: Assignment) -> Options:
         options,
         address=address_of_interface(assignment.interfaces) if assignment.interfaces else None,
         pod=os.environ.get(worker_environment.POD, ""),
-        access=replace(options.access, token_file=_in_memory(assignment.token)),
+        access=replace(options.access, token_file=secret_file(assignment.token)),
     )
-
-
-def _in_memory(token: str) -> Path:
-    """A file that nobody else can read, and that ends with this process."""
-    descriptor = os.memfd_create("token")
-    os.write(descriptor, token.encode())
-    return Path(f"/proc/self/fd/{descriptor}")
 
 
 async def _run(options: Options, descriptor: int, rest: bytes, guard: Guard, output: OutputThread) -> int:

@@ -13,7 +13,7 @@ from ...errors import UsageError
 # key. A host that is silent for 45 s counts as gone. The connection is this command's alone: others end without it.
 _SSH_OPTIONS = (
     "-T", "-x", "-a",
-    "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR",
+    "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
     "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3",
     "-o", "ControlMaster=no", "-o", "ControlPath=none", "-o", "ClearAllForwardings=yes",
 )  # fmt: skip

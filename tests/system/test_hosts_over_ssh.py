@@ -285,3 +285,40 @@ def test_variables_reach_the_workers_and_are_on_no_command_line(lab: Lab, sshd: 
     assert worker.cwd() == psutil.Process(launcher.process.pid).cwd()
     lab.finish()
     assert launcher.wait() == 0
+
+
+def test_kubeflows_launcher_container_works_with_its_script_and_its_remote_shell(
+    lab: Lab, sshd: Sshd, discovery: Discovery, tmp_path: Path
+) -> None:
+    """As the MPIJob operator sets it up: discover_hosts.sh, and kubexec.sh, which passes on no standard input."""
+    first, second, *_ = sshd.hosts
+    kubexec = tmp_path / "kubexec.sh"
+    options = "-n -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+    kubexec.write_text(f'#!/bin/sh\nset -x\nPOD=$1\nshift\nexec ssh {options} {" ".join(sshd.flags)} $POD -- "$*"\n')
+    kubexec.chmod(0o755)
+    discovery.runs(f"echo {first}\necho {second}:1")
+    environment = {"OMPI_MCA_plm_rsh_agent": str(kubexec), "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    flags = ("-np", "2", "--min-np", "1", "--max-np", "3", "--host-discovery-script", str(discovery.script))
+    launcher = lab.launch(*flags, environment=environment, **STEADY)
+    lab.wait_for_world(2)
+    left = everything(launcher, sshd)
+    discovery.runs(f"echo {second}:1")
+    lab.wait_for_world(1)
+    wait_for(lambda: not sshd.agents(first), 10, f"the end of the agent on {first}")
+    lab.finish()
+    assert launcher.wait() == 0
+    lab.assert_exact(members=1)
+    lab.assert_nothing_redone()
+    wait_until_gone(left)
+
+
+def test_nothing_is_left_of_agents_without_standard_input_when_their_launcher_is_killed(
+    lab: Lab, sshd: Sshd, tmp_path: Path
+) -> None:
+    options = "-n -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+    shell = f"ssh {options} {' '.join(sshd.flags)}"
+    launcher = lab.launch("-np", "1", "-H", f"{sshd.hosts[0]}:1", "--remote-shell", shell, **STEADY)
+    lab.wait_for_world(1)
+    left = everything(launcher, sshd)
+    launcher.signal(signal.SIGKILL)
+    wait_until_gone(left, 15)
