@@ -24,7 +24,7 @@ _SECTIONS = {
     "library_options": {"mpi_threads_disable", "num_nccl_streams", "thread_affinity", "gloo_timeout_seconds"},
     "logging": {"level", "with_timestamp"},
 }  # fmt: skip
-_NEVER = 7 * 24 * 3600  # seconds, in place of no limit
+NEVER = 7 * 24 * 3600  # seconds, in place of no limit
 
 
 @dataclass
@@ -88,7 +88,7 @@ def _hang_limit(seconds: Any) -> dict[str, str]:
 
 _MEANINGS: dict[tuple[str, str], Callable[[Any], dict[str, str]]] = {
     ("logging", "level"): lambda level: {"log_level": str(level)},
-    ("stall_check", "enabled"): lambda enabled: {} if enabled else {"hang_timeout": str(_NEVER)},
+    ("stall_check", "enabled"): lambda enabled: {} if enabled else {"hang_timeout": str(NEVER)},
     ("stall_check", "shutdown_time_seconds"): _hang_limit,
 }
 

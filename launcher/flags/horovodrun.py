@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import UsageError
-from .horovod_config import Config, read_config
-from .horovod_without import IGNORED, REFUSED, Without
+from .horovod_config import NEVER, Config, read_config
+from .horovod_only import FLAGS, HorovodOnly
 from .words import Said
 
 # Flag, its place in the namespace, and the own word that means the same.
@@ -38,8 +38,6 @@ _VARIABLES = (
 NAMES = ("verbose", "log_level")
 """Those that are not about hosts and have a variable of this launcher's own; `hosts.asked.NAMES` has the others."""
 
-NEVER = 7 * 24 * 3600  # seconds, in place of no limit
-
 
 class _CheckBuild(argparse.Action):
     def __call__(
@@ -55,12 +53,12 @@ class _CheckBuild(argparse.Action):
         parser.exit()
 
 
-class _Without(argparse.Action):
-    """A flag that has no meaning here: refused at once, or remembered for a warning."""
+class _HorovodOnly(argparse.Action):
+    """Refused at once, or remembered for a warning."""
 
-    def __init__(self, without: Without, **rest: Any) -> None:
+    def __init__(self, only: HorovodOnly, **rest: Any) -> None:
         super().__init__(**rest)
-        self._without = without
+        self._only = only
 
     def __call__(
         self,
@@ -69,10 +67,11 @@ class _Without(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        if self._without.refused:
-            parser.error(f"{option_string}: {self._without.why}")
-        given = [*(getattr(namespace, self.dest) or []), f"{option_string} has no effect: {self._without.why}"]
-        setattr(namespace, self.dest, given)
+        if self._only.answer == "refusal":
+            parser.error(f"{option_string}: {self._only.why}")
+        if self._only.answer == "warning":
+            given = [*(getattr(namespace, self.dest) or []), f"{option_string} has no effect: {self._only.why}"]
+            setattr(namespace, self.dest, given)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -94,7 +93,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     job.add_argument("--verbose", action="store_const", const="1", help="say more of what this launcher does")
     job.add_argument("--log-level", metavar="LEVEL", help="TRACE, DEBUG, INFO, WARNING (default), ERROR or FATAL")
     job.add_argument("-cb", "--check-build", action=_CheckBuild, nargs=0, help="show what is available here, and exit")
-    job.add_argument("-v", action="version", version=argparse.SUPPRESS, help=argparse.SUPPRESS)
     hosts = parser.add_argument_group("hosts that this launcher starts agents on")
     hosts.add_argument(
         "-H", "--hosts", metavar="HOST:SLOTS,...", help="the hosts, and how many workers each has room for"
@@ -105,7 +103,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="CMD",
         help="command that prints one HOST or HOST:SLOTS a line; it is asked every second",
     )
-    hosts.add_argument("--slots-per-host", metavar="N", help="slots of hosts listed without a number (default 1)")
+    hosts.add_argument(
+        "--slots-per-host", "--slots", metavar="N", help="slots of hosts listed without a number (default 1)"
+    )
     hosts.add_argument("-p", "--ssh-port", metavar="PORT", help="port of their ssh servers")
     hosts.add_argument("-i", "--ssh-identity-file", metavar="F", help="private key for ssh")
     hosts.add_argument(
@@ -122,28 +122,17 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     hosts.add_argument(
         "--reset-limit", metavar="N", help="end the job when its workers have changed more often than that"
     )
-    for without in (*IGNORED, *REFUSED):
+    for only in FLAGS:
         parser.add_argument(
-            *without.flags,
+            *only.flags,
             dest="without_effect",
-            action=_Without,
-            without=without,
-            nargs=None if without.takes_value else 0,
+            action=_HorovodOnly,
+            only=only,
+            nargs=None if only.takes_value else 0,
             help=argparse.SUPPRESS,
         )
-    stall = parser.add_argument_group("horovodrun: stalls")
-    stall.add_argument(
-        "--no-stall-check", action="store_const", const=True, dest="no_stall_check", help=argparse.SUPPRESS
-    )
-    stall.add_argument(
-        "--stall-check", action="store_const", const=False, dest="no_stall_check", help=argparse.SUPPRESS
-    )
-    stall.add_argument(
-        "--stall-check-shutdown-time-seconds",
-        metavar="S",
-        dest="stall_shutdown",
-        help="as --hang-timeout, 0 for the default",
-    )
+    parser.add_argument("--no-stall-check", action="store_const", const="1", help=argparse.SUPPRESS)
+    parser.add_argument("--stall-check-shutdown-time-seconds", dest="stall_shutdown", help=argparse.SUPPRESS)
 
 
 def said(flags: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, Said]:

@@ -112,7 +112,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--log-dir", metavar="DIR", help="also write each worker's output to DIR/JOB/HOST/worker-SLOT-ID/"
     )
-    output.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    output.add_argument("-v", "--version", action=_Version, nargs=0, help="print the version and exit")
 
 
 def add_script(parser: argparse.ArgumentParser) -> None:
