@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import sys
 from typing import Protocol
@@ -13,6 +14,7 @@ from ..guarding import Guard
 from .listing import Host, parse_discovered
 
 _LIMIT = 30.0  # seconds for one run of the script
+_KILL_LIMIT = 2.0  # seconds for the pipes of a killed one to be closed
 _MOST_OUTPUT = 1 << 20  # bytes
 
 
@@ -77,6 +79,8 @@ class DiscoveryScript:
         finally:
             if sys.exc_info()[0] is not None:  # so some of its group lives, and its number is nobody else's
                 kill_group(process.pid, signal.SIGKILL)
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(_ended(process), _KILL_LIMIT)
             self._guard.remove(process.pid)
             await process.wait()
             self.pid = 0

@@ -80,6 +80,7 @@ class JobLauncher:
             self._reporter.say(ending.text if ending.code == 0 else f"{ending.text}\nexit code {ending.code}")
         finally:
             life.cancel()
+            await asyncio.gather(life, return_exceptions=True)
             if self._calls is not None:
                 self._calls.close()
             if self._server is not None:
