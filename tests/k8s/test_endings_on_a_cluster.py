@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from .checkout_pod import EMPTY_IMAGE
 from .conftest import NewJob
-from .running import EMPTY_IMAGE, KubernetesJob
+from .running import KubernetesJob
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.xdist_group("cluster")]
 

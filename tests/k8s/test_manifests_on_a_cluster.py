@@ -13,8 +13,9 @@ import yaml
 
 from elastic_launch.k8s.cluster import Cluster
 
-from .conftest import pod_template, until
-from .running import EMPTY_IMAGE, ROOT, KubernetesJob
+from .checkout_pod import EMPTY_IMAGE, ROOT, pod_template
+from .conftest import until
+from .running import KubernetesJob
 from .shell import kubectl
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400), pytest.mark.xdist_group("cluster")]
