@@ -26,11 +26,20 @@ MAY = ["create jobs.batch", "patch jobs.batch", "delete jobs.batch", "get pods",
 MAY += [
     "list configmaps",
     "create services",
+    "create secrets",
     "create networkpolicies.networking.k8s.io",
     "create roles.rbac.authorization.k8s.io",
     "create serviceaccounts",
 ]
-MAY_NOT = ["get secrets", "create secrets", "create pods/exec", "patch pods", "delete configmaps", "delete services"]
+MAY_NOT = [
+    "get secrets",
+    "list secrets",
+    "delete secrets",
+    "create pods/exec",
+    "patch pods",
+    "delete configmaps",
+    "delete services",
+]
 MAY_NOT += [
     "patch roles.rbac.authorization.k8s.io",
     "escalate roles.rbac.authorization.k8s.io",
