@@ -167,7 +167,7 @@ def test_what_is_in_the_way_for_long_is_said_once_and_what_to_do(
     monkeypatch.setattr(watching, "_PAUSE", 0.01)
     caplog.set_level("INFO", logger=watching.__name__)
     broken = [lists(10), *[fails(403)] * 5, *[fails(500)] * 3, lists(20, pod("a", 15)), *[fails(403)] * 5]
-    with watching_double(*broken, lists(30, pod("b", 25))) as (double, watcher):
+    with watching_double(*broken, lists(30, pod("b", 25))) as (_, watcher):
         watcher.start()
         limit = time.monotonic() + 10
         while names(watcher) != ["b"]:
