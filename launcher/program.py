@@ -34,13 +34,32 @@ class Program:
         return (sys.executable, "-u", "-m", WORKER_MODULE, *flag, self.name, *self.arguments)
 
 
-def find_program(name: str, arguments: Sequence[str], as_module: bool = False, as_executable: bool = False) -> Program:
-    """`python train.py`, `python -m train` and `./run.sh` are understood too. UsageError for what cannot be run."""
-    rest = tuple(arguments)
+def find_program(
+    name: str,
+    arguments: Sequence[str],
+    as_module: bool = False,
+    as_executable: bool = False,
+    as_script: bool = False,
+    python: str = "",
+) -> Program:
+    """`python train.py`, `python -m train` and `./run.sh` are understood too. UsageError for what cannot be run.
+
+    `python` is an interpreter other than this one, for scripts and modules.
+    """
+    program = _find(name, tuple(arguments), as_module, as_executable, as_script)
+    if not python or program.kind == "executable":
+        return program
+    how = ("-u", "-m") if program.kind == "module" else ("-u",)
+    return Program("executable", _checked_executable(python), (*how, program.name, *program.arguments))
+
+
+def _find(name: str, rest: tuple[str, ...], as_module: bool, as_executable: bool, as_script: bool) -> Program:
     if as_module:
         return Program("module", _checked_module(name), rest)
     if as_executable:
         return Program("executable", _checked_executable(name), rest)
+    if as_script:
+        return Program("script", _checked_script(name), rest)
     if _INTERPRETER.fullmatch(name) and not Path(name).exists():
         while rest and rest[0] == "-u":  # as workers always do
             rest = rest[1:]
