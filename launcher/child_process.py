@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -15,9 +13,7 @@ from .guarding import Guard
 from .output import OutputThread
 from .worker_output import WorkerOutput
 
-_PR_SET_PDEATHSIG = 1
 _DRAIN_LIMIT = 1.0  # seconds to read the output of a dead process whose pipe another process holds
-_prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
 class Started(Protocol):
@@ -105,14 +101,3 @@ class ChildProcess:
 
     async def _read_the_rest(self) -> None:
         await asyncio.gather(self._stdout.drain(_DRAIN_LIMIT), self._stderr.drain(_DRAIN_LIMIT))
-
-
-def die_with(agent: int) -> Callable[[], None]:
-    """Runs in the child before its program: the kernel kills it when the agent's main thread ends."""
-
-    def arrange() -> None:
-        _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != agent:  # it was gone before
-            os._exit(1)
-
-    return arrange

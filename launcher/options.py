@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,10 +24,12 @@ from .flags import own, torchrun
 from .flags.parsing import build_parser
 from .flags.words import Said, Words, flags_first, from_flags, from_variables, is_on
 from .peer_selector import checked_selector
-from .program import Program, find_program
+from .program import Program, checked_executable, find_program
+from .self_joining import imported_names, joins_by_itself
 from .signal_names import DRAINING, draining_signals
 
 DEFAULT_JOB = "default"
+_ON_CHANGE = ("auto", "in-process", "restart")
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,10 @@ class Options:
     a say in what the job is: it serves it, or was given --min or --max. `address` is what everything binds and advertises,
     None for that of the route to the server. `pod` is the unique id of the Kubernetes pod that this is, empty outside of one.
     `watch_pods` is a label selector of this agent's peers, which it watches; empty to watch none.
-    `command` is what a worker runs, `drain_signals` (numbers) are those on which this agent's workers leave. `role` is the
-    workers' ROLE_NAME; with `virtual_local_rank` each of them sees one GPU alone; `numa_binding` says how they are bound.
+    `command` is what a worker runs that takes part in the job itself. With `restarts`, workers run `program`, which is started
+    again at each change; `uses_torch` and `preload` say what is imported ahead of that. `drain_signals` (numbers) are those on
+    which this agent's workers leave. `role` is the workers' ROLE_NAME; with `virtual_local_rank` each of them sees one GPU
+    alone; `numa_binding` says how they are bound.
     """
 
     command: tuple[str, ...]
@@ -62,6 +67,10 @@ class Options:
     watch_pods: str = ""
     log_dir: Path | None = None
     drain_signals: tuple[int, ...] = DRAINING
+    program: Program | None = None
+    restarts: bool = False
+    uses_torch: bool = False
+    preload: tuple[str, ...] = ()
     role: str = "default"
     virtual_local_rank: bool = False
     numa_binding: str = ""
@@ -100,12 +109,19 @@ class _Asked:
         self._environ = environ
 
     def options(self) -> Options:
+        program = self._program()
+        names = imported_names(program)
+        python = self._python()
         endpoint = self._endpoint()
         urls = () if endpoint is not None else self._urls()
         serves = not urls and endpoint is None
         minimum, maximum, nproc = self._sizes(serves)
         return Options(
-            command=self._program().command(),
+            command=program.command(python or sys.executable),
+            program=program.under(python) if python else program,
+            restarts=self._restarts(names),
+            uses_torch=program.kind == "executable" or "torch" in names,
+            preload=self._preload(),
             min=minimum,
             max=maximum,
             nproc=nproc,
@@ -318,6 +334,16 @@ class _Asked:
             self._fail(str(error))
         return access
 
+    def _restarts(self, names: set[str]) -> bool:
+        value, where = self._text("on_change") or ("auto", "--on-change")
+        if value not in _ON_CHANGE:
+            self._fail(f"{where} is {value!r}: give {', '.join(_ON_CHANGE[:-1])} or {_ON_CHANGE[-1]}")
+        return value == "restart" or (value == "auto" and not joins_by_itself(names))
+
+    def _preload(self) -> tuple[str, ...]:
+        given = self._text("preload")
+        return tuple(name.strip() for name in given.value.split(",") if name.strip()) if given else ()
+
     def _drain_signals(self) -> tuple[int, ...]:
         given = self._text("signals_to_handle")
         try:
@@ -337,6 +363,14 @@ class _Asked:
             self._fail(f"{given.where} binds workers near their GPUs, but this host has no NVIDIA GPU: leave it out")
         return given.value
 
+    def _python(self) -> str:
+        """Another interpreter than this one, by torchrun's variable; empty for this one."""
+        given = self._environ.get("PYTHON_EXEC", "")
+        try:
+            return checked_executable(given) if given else ""
+        except UsageError as error:
+            self._fail(f"PYTHON_EXEC: {error}")
+
     def _program(self) -> Program:
         is_module = self._flags.module or self._is_on("module")
         is_script, is_executable = self._is_on("run_path"), self._is_on("no_python")
@@ -349,7 +383,6 @@ class _Asked:
                 as_module=is_module,
                 as_executable=is_executable and not is_script,
                 as_script=is_script,
-                python=self._environ.get("PYTHON_EXEC", ""),
             )
         except UsageError as error:
             self._fail(str(error))

@@ -11,3 +11,4 @@ JOB = "ELASTIC_JOB"  # the job's name
 HOST = "ELASTIC_HOST"  # this host's name, for people
 POD = "ELASTIC_POD_UID"  # the unique id of the Kubernetes pod that this host is
 ADDRESS = "ELASTIC_ADDRESS"  # the address that everything of this worker binds and advertises
+RESTARTED = "ELASTIC_RESTARTED"  # set for a script that is started again at each change, and has no line to its agent

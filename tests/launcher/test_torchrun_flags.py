@@ -14,6 +14,7 @@ from torch.distributed.run import get_args_parser
 
 from elastic_launch.launcher.endpoint import Endpoint
 from elastic_launch.launcher.options import Options, parse
+from elastic_launch.launcher.program import Program
 
 TABLE = Path(__file__).parent.parent.parent / "docs" / "torchrun-flags.md"
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
@@ -222,8 +223,17 @@ def test_what_a_worker_runs() -> None:
     assert options("tool").command[0] == "tool"
     assert options("--run-path", "tool", "a").command[0] == sys.executable
     assert options("--run-path", "--no-python", "tool", "a").command[-2:] == ("tool", "a")
-    assert options("train.py", "a", PYTHON_EXEC="/bin/true").command == ("/bin/true", "-u", "train.py", "a")
-    assert options("-m", "json.tool", PYTHON_EXEC="/bin/true").command == ("/bin/true", "-u", "-m", "json.tool")
+
+
+def test_scripts_may_have_another_interpreter() -> None:
+    asked = options("train.py", "a", PYTHON_EXEC="/bin/true")
+    assert asked.program == Program("executable", "/bin/true", ("-u", "train.py", "a")) and asked.restarts
+    assert options("-m", "json.tool", PYTHON_EXEC="/bin/true").program == Program(
+        "executable", "/bin/true", ("-u", "-m", "json.tool")
+    )
+    Path("train.py").write_text("import elastic_launch")
+    asked = options("train.py", PYTHON_EXEC="/bin/true")
+    assert asked.command == ("/bin/true", "-u", "-m", "elastic_launch.trainer.main", "train.py") and not asked.restarts
 
 
 def test_role_restarts_and_devices_reach_the_options() -> None:
@@ -280,6 +290,7 @@ BAD = [
     (["--signals-to-handle", "SIGTERM,SIGNO"], "--signals-to-handle: 'SIGNO' is no signal: give names such as"),
     (["--signals-to-handle", "SIGKILL"], "--signals-to-handle: SIGKILL cannot be handled: leave it out"),
     (["--local-addr", "203.0.113.7"], "'203.0.113.7' is not an address of this host"),
+    (["--standalone", "--nnodes", "4:2"], "--nnodes is '4:2'"),
     (["-m", "--no-python"], "-m runs a Python module: leave out --no-python and --run-path, or -m"),
 ]  # fmt: skip
 
