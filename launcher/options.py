@@ -143,7 +143,7 @@ class _Asked:
             drain_signals=self._drain_signals(),
             role=self._role(),
             virtual_local_rank=self._is_on("virtual_local_rank"),
-            numa_binding=self._numa_binding(),
+            numa_binding=self._numa_binding(program),
             access=self._access(urls),
         )
 
@@ -355,10 +355,12 @@ class _Asked:
         given = self._text("role")
         return "default" if given is None else given.value
 
-    def _numa_binding(self) -> str:
+    def _numa_binding(self, program: Program) -> str:
         given = self._text("numa_binding")
         if given is None:
             return ""
+        if program.kind == "executable":
+            self._fail(f"{given.where} is for Python scripts: put `numactl` in front of {program.name!r} instead")
         if count_gpus(self._environ) == 0:
             self._fail(f"{given.where} binds workers near their GPUs, but this host has no NVIDIA GPU: leave it out")
         return given.value

@@ -300,6 +300,11 @@ def test_what_cannot_be_is_refused_by_name(flags: list[str], message: str, capsy
     assert message in refusal(capsys, *flags, "train.py")
 
 
+def test_other_programs_than_python_bind_themselves(capsys: pytest.CaptureFixture[str]) -> None:
+    message = refusal(capsys, "--numa-binding", "node", "true", **GPUS)
+    assert "--numa-binding is for Python scripts: put `numactl` in front of 'true' instead" in message
+
+
 def test_a_variable_is_named_as_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert "PET_NNODES is '2', but nothing says where" in refusal(capsys, "train.py", PET_NNODES="2")
     assert "PET_STANDALONE is 'maybe': give 1 or 0" in refusal(capsys, "train.py", PET_STANDALONE="maybe")
