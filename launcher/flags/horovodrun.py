@@ -74,8 +74,9 @@ class _HorovodOnly(argparse.Action):
             setattr(namespace, self.dest, given)
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Values stay text. --network-interface and --version are own flags already."""
+def add_flags(parser: argparse.ArgumentParser) -> list[str]:
+    """Values stay text. --network-interface and --version are own flags already. Returns the long names of the others."""
+    before = set(parser._option_string_actions)
     job = parser.add_argument_group("horovodrun: the job")
     job.add_argument(
         "-np",
@@ -103,9 +104,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="CMD",
         help="command that prints one HOST or HOST:SLOTS a line; it is asked every second",
     )
-    hosts.add_argument(
-        "--slots-per-host", "--slots", metavar="N", help="slots of hosts listed without a number (default 1)"
-    )
+    hosts.add_argument("--slots-per-host", metavar="N", help="slots of hosts listed without a number (default 1)")
     hosts.add_argument("-p", "--ssh-port", metavar="PORT", help="port of their ssh servers")
     hosts.add_argument("-i", "--ssh-identity-file", metavar="F", help="private key for ssh")
     hosts.add_argument(
@@ -133,6 +132,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         )
     parser.add_argument("--no-stall-check", action="store_const", const="1", help=argparse.SUPPRESS)
     parser.add_argument("--stall-check-shutdown-time-seconds", dest="stall_shutdown", help=argparse.SUPPRESS)
+    return [name for name in parser._option_string_actions if name not in before and name.startswith("--")]
 
 
 def said(flags: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, Said]:
@@ -177,7 +177,7 @@ def _sizes(flags: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, S
     words["min"] = given
     if not (names_hosts and (flags.host_discovery_script or flags.min_np is not None)):
         words["max"] = given
-    joins = bool(flags.rendezvous or environ.get("ELASTIC_RENDEZVOUS"))
+    joins = any((flags.rendezvous, flags.rdzv_endpoint, environ.get("ELASTIC_RENDEZVOUS")))
     if not names_hosts and not joins and "nproc_per_node" not in words:
         words["nproc_per_node"] = given
     return words

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 
 from .. import exits
-from . import horovodrun, own
+from . import horovodrun, own, torchrun
+from .spelling import Parser
+from .words import flag_of
 
 _DESCRIPTION = """\
 Run SCRIPT as an elastic training job: workers may come and go while it trains.
@@ -28,7 +30,7 @@ Every flag has a variable that it overrides: --max-restarts is ELASTIC_MAX_RESTA
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="elastic-launch",
         usage="elastic-launch [flags] [-m] script [args ...]",
         description=_DESCRIPTION,
@@ -37,6 +39,8 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     own.add_flags(parser)
-    horovodrun.add_flags(parser)
+    torchrun.add_flags(parser)
+    horovod = horovodrun.add_flags(parser)
+    parser.shortened = ([flag_of(name) for name in torchrun.NAMES], horovod)
     own.add_script(parser)
     return parser

@@ -58,11 +58,16 @@ def asked_hosts(words: Words, environ: Mapping[str, str]) -> HostsAsked | None:
         raise UsageError(
             f"{words[ways[0]].where} and {words[ways[1]].where} both name the hosts: leave one of them out"
         )
-    if "rendezvous" in words:
-        raise UsageError(
-            f"{words[ways[0]].where} makes this the launcher that serves the job, but {words['rendezvous'].where} names"
-            " another server: leave one of them out (with --rendezvous, start the same line on every host)"
-        )
+    where = words[ways[0]].where
+    for name in ("rendezvous", "endpoint"):
+        other = words[name].where if name in words else ""
+        if other.startswith("-") and not where.startswith("-"):
+            return None  # a flag before a variable
+        if other and other.startswith("-") == where.startswith("-"):
+            raise UsageError(
+                f"{where} makes this the launcher that serves the job, but {other} names another server: leave one of them"
+                f" out (with {other}, start the same line on every host)"
+            )
     slots = _count(words, "slots_per_host", least=1) or 1
     return HostsAsked(
         shell=find_shell(

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...rendezvous.route import address_on_the_way_to
+from ..address import is_own_address
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,10 @@ def is_this_host(name: str) -> bool:
     if name in ("localhost", LOOPBACK, "::1", own):
         return True
     with contextlib.suppress(OSError):
-        for family, kind, protocol, _, sockaddr in socket.getaddrinfo(name, 0, type=socket.SOCK_DGRAM):
+        for family, *_, sockaddr in socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM):
             if ipaddress.ip_address(str(sockaddr[0]).partition("%")[0]).is_loopback:
                 return sockaddr[0] in (LOOPBACK, "::1")
-            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
-                probe.bind(sockaddr)
+            if is_own_address(family, sockaddr):
                 return True
     return False
 
