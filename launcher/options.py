@@ -382,6 +382,11 @@ class _Asked:
         value, where = self._text("on_change") or ("auto", "--on-change")
         if value not in _ON_CHANGE:
             self._fail(f"{where} is {value!r}: give {', '.join(_ON_CHANGE[:-1])} or {_ON_CHANGE[-1]}")
+        if value == "auto" and "horovod" in names and not joins_by_itself(names):
+            self._fail(
+                "the script imports horovod, whose processes would not find each other here: each would train alone."
+                " Change the script as docs/from-horovodrun.md shows, or give --on-change restart if it does not call hvd.init()"
+            )
         return value == "restart" or (value == "auto" and not joins_by_itself(names))
 
     def _preload(self) -> tuple[str, ...]:

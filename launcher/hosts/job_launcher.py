@@ -71,7 +71,7 @@ class JobLauncher:
         self._loop.set_exception_handler(self._on_bug)
         self._guard.watch(self._loop)
         self._loop.add_signal_handler(signal.SIGINT, self._interrupted)
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in self._options.drain_signals:
             self._loop.add_signal_handler(number, self._terminated, number)
         life = asyncio.ensure_future(self._ending_with_its_errors())
         try:

@@ -264,3 +264,13 @@ def test_check_build_names_what_is_here(capsys: pytest.CaptureFixture[str]) -> N
     assert "[X] PyTorch" in output
     assert "[X] Gloo" in output
     assert "[ ] MPI" in output
+
+
+def test_a_script_that_trains_with_horovod_is_refused_as_its_processes_would_train_alone(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.write_text("import horovod.torch as hvd\n")
+    assert "each would train alone. Change the script as docs/from-horovodrun.md shows" in refusal(capsys, "-np", "2")
+    assert options("-np", "2", "--on-change", "restart").restarts
+    script.write_text("import horovod.torch as hvd\nimport elastic_launch\n")
+    assert not options("-np", "2").restarts

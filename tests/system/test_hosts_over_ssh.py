@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,6 +124,45 @@ def test_a_hosts_slots_may_change_while_it_trains(lab: Lab, sshd: Sshd, discover
     lab.finish()
     assert launcher.wait() == 0
     lab.assert_exact(members=2)
+    lab.assert_nothing_redone()
+
+
+def test_scripts_that_know_nothing_of_it_start_again_when_hosts_and_slots_come(
+    lab: Lab, sshd: Sshd, discovery: Discovery
+) -> None:
+    first, second, *_ = sshd.hosts
+    discovery.lists(f"{first}:1")
+    flags = ("-np", "1", "--max-np", "4", "--host-discovery-script", str(discovery.script))
+    launcher = lab.launch(*flags, *sshd.flags, script="plain.py")
+    journal = lab.folder / "plain.jsonl"
+
+    def starts_in_a_world_of(size: int) -> list[dict[str, str]]:
+        entries = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
+        return [entry for entry in entries if entry["event"] == "start" and entry["WORLD_SIZE"] == str(size)]
+
+    lab.wait(lambda: starts_in_a_world_of(1), 60, "a start alone")
+    discovery.lists(f"{first}:2")
+    lab.wait(lambda: len(starts_in_a_world_of(2)) == 2, 60, "a start of two")
+    assert [entry["LOCAL_WORLD_SIZE"] for entry in starts_in_a_world_of(2)] == ["2", "2"]
+    discovery.lists(f"{first}:2", f"{second}:1")
+    lab.wait(lambda: len(starts_in_a_world_of(3)) == 3, 60, "a start of three")
+    (lab.folder / "finish").touch()
+    assert launcher.wait() == 0
+
+
+def test_an_agent_that_is_drained_on_its_host_is_not_replaced(lab: Lab, sshd: Sshd) -> None:
+    first, second, *_ = sshd.hosts
+    launcher = lab.launch("-np", "2", "--min-np", "1", "-H", f"{first}:1,{second}:1", *sshd.flags, **STEADY)
+    lab.wait_for_world(2)
+    (agent,) = sshd.agents(second)
+    agent.terminate()
+    lab.wait_for_text(launcher, f"the agent on {second} was drained: the host is left alone")
+    lab.wait_for_world(1)
+    lab.wait_for_steps(50)
+    assert not sshd.agents(second)
+    lab.finish()
+    assert launcher.wait() == 0
+    lab.assert_exact(members=1)
     lab.assert_nothing_redone()
 
 
