@@ -27,6 +27,7 @@ from .peer_watch import PeerWatch
 from .relay import Relay
 from .reporter import Reporter
 from .serving import JobServer, PortError
+from .signals import SHELL_IS_FIRST, Signals, is_behind_a_first_shell
 from .worker_process import Surroundings
 
 _PACKAGE = "elastic_launch"
@@ -62,15 +63,16 @@ class Agent:
         logging.getLogger(_PACKAGE).addHandler(self._log_handler)
         self._loop.set_exception_handler(self._on_bug)
         self._guard.watch(self._loop)
-        self._loop.add_signal_handler(signal.SIGINT, self._interrupted)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            self._loop.add_signal_handler(number, self._terminated, number)
+        signals = Signals(self._loop, self._leave_the_job, self._interrupted)
+        if is_behind_a_first_shell():
+            self._reporter.say(SHELL_IS_FIRST)
         life = asyncio.ensure_future(self._ending_with_its_errors(self._live()))
         try:
             ending = await self._ending
             await self._end_workers(ending)
             await self._leave(ending, life)
         finally:
+            signals.close()
             life.cancel()
             await self._close()
         return ending.code
@@ -221,10 +223,10 @@ class Agent:
                     text = f"the rendezvous server has been gone for {gone:.0f} s, and no worker is left here"
                     self._end(Ending(exits.UNREACHABLE, text))
 
-    def _terminated(self, number: int) -> None:
+    def _leave_the_job(self, why: str) -> None:
         if self._ending.done() or (self._relay is not None and self._relay.draining):
             return
-        self._reporter.say(f"{signal.Signals(number).name}: this agent's workers leave the job")
+        self._reporter.say(f"{why}: this agent's workers leave the job")
         if self._relay is None:
             self._end(Ending(exits.SUCCESS, "drained before any worker was started"))
             return
