@@ -28,7 +28,7 @@ from .relay import Relay
 from .reporter import Reporter
 from .serving import JobServer, PortError
 from .signals import SHELL_IS_FIRST, Signals, is_behind_a_first_shell
-from .worker_process import Surroundings
+from .worker_process import Surroundings, WorkerProcess
 
 _PACKAGE = "elastic_launch"
 _LAUNCHER = "elastic_launch.launcher."
@@ -81,8 +81,14 @@ class Agent:
         options = self._options
         address = options.address or await self._find_address()
         self._meeting = MeetingServer(address)
+        surroundings = self._surroundings(address)
         relay = self._relay = Relay(
-            self._surroundings(address), self._meeting, self._send, self._end, self._reporter, options
+            lambda record, hooks: WorkerProcess(surroundings, record, hooks),
+            self._meeting,
+            self._send,
+            self._end,
+            self._reporter,
+            options,
         )
         urls = options.urls
         if options.serves:
@@ -210,7 +216,7 @@ class Agent:
             assert self._relay is not None
             self._relay.tick()
             others = {self._guard.pid, self._peer_watch.pid if self._peer_watch is not None else 0}
-            reap_adopted(known={*others, *(worker.pid for worker in self._relay.slots)})
+            reap_adopted(known={*others, *(pid for worker in self._relay.slots for pid in worker.pids)})
             lost = self._welcomes > 0 and not client.connected
             if not lost or client.disconnected_since is None:
                 continue
@@ -279,7 +285,7 @@ class Agent:
             hurried.cancel()
         if slots:
             if ending.code == exits.SUCCESS:
-                left = ", ".join(str(worker.pid) for worker in slots)
+                left = ", ".join(str(worker.pids[0]) for worker in slots)
                 self._reporter.say(f"killing the workers that have not ended within --shutdown-timeout: pid {left}")
             await slots.kill_all()
         await slots.drained()

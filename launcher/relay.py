@@ -38,7 +38,8 @@ from .memory_kills import MemoryKills
 from .options import Options
 from .reporter import Reporter
 from .slots import Slots
-from .worker_process import Surroundings, WorkerProcess
+from .worker import Hooks, Worker
+from .worker_record import WorkerRecord
 
 _SERVER_FIRST = 1.0  # seconds
 _LEAST_EVICTION = 30.0  # seconds that an evicted worker has at least to answer
@@ -55,22 +56,26 @@ class MeetingPoint(Protocol):
 
 
 class Relay:
-    """Owns the slots. `send` reaches the server; `end` is called, perhaps more than once, when there is nothing left to do."""
+    """Owns the slots, whose workers `make` starts. `send` reaches the server.
+
+    `end` is called, perhaps more than once, when there is nothing left to do.
+    """
 
     def __init__(
         self,
-        surroundings: Surroundings,
+        make: Callable[[WorkerRecord, Hooks], Worker],
         meeting: MeetingPoint,
         send: Callable[[ToServer], None],
         end: Callable[[Ending], None],
         reporter: Reporter,
         options: Options,
     ) -> None:
-        self.slots = Slots(surroundings, self._said, self._nonsense, self._dying, self._ended)
+        hooks = Hooks(self._said, self._nonsense, self._dying, self._ended)
+        self.slots = Slots(options.nproc, make, hooks)
         self.draining = False
         self.is_over = False
-        self._job = surroundings.job
-        self._slot_count = surroundings.slots
+        self._job = options.job
+        self._slot_count = options.nproc
         self._meeting = meeting
         self._send = send
         self._end = end
@@ -143,7 +148,7 @@ class Relay:
             if worker_or_none is not None:
                 self._tell(worker_or_none, message)
 
-    def _tell(self, worker: WorkerProcess, message: Released | Evicted | Drain) -> None:
+    def _tell(self, worker: Worker, message: Released | Evicted | Drain) -> None:
         if isinstance(message, Drain):
             self._drain(worker)
             return
@@ -182,7 +187,7 @@ class Relay:
             self._opened = message.generation, message.secret
             self._meeting.open(self._job, message.generation, message.secret)
 
-    def _drain(self, worker: WorkerProcess) -> None:
+    def _drain(self, worker: Worker) -> None:
         """A worker that has not joined hears no message, and has nothing to hand over."""
         if worker.record.registered:
             worker.send(Drain(worker.record.worker))
@@ -195,7 +200,7 @@ class Relay:
             worker.send(Done())
         self._end(Ending(exits.SUCCESS, f"job {self._job!r} is done", patience=self._shutdown_timeout))
 
-    def _said(self, worker: WorkerProcess, message: FromWorker) -> None:
+    def _said(self, worker: Worker, message: FromWorker) -> None:
         if message.worker != worker.record.worker:
             self._nonsense(worker, f"it speaks as another worker, {message.worker!r}")
             return
@@ -204,14 +209,14 @@ class Relay:
             worker.watch_for_death()
         self._send(message)
 
-    def _nonsense(self, worker: WorkerProcess, what: str) -> None:
+    def _nonsense(self, worker: Worker, what: str) -> None:
         self._reporter.say(f"{_name(worker)} has sent what cannot be understood, ignored: {what}")
 
-    def _dying(self, worker: WorkerProcess, code: int | None) -> None:
+    def _dying(self, worker: Worker, code: int | None) -> None:
         if not worker.stopped and not worker.record.released:
             self._send(Dying(worker.record.worker, code))
 
-    def _ended(self, worker: WorkerProcess, code: int) -> None:
+    def _ended(self, worker: Worker, code: int) -> None:
         record = worker.record
         kind, code, reason = exits.classify(code, record, worker.stopped)
         if kind == "crash" and worker.fault:
@@ -264,17 +269,17 @@ class Relay:
             restart.cancel()
         self._restarts.clear()
 
-    def _kill_if_silent(self, worker: WorkerProcess, eviction: int, limit: float) -> None:
+    def _kill_if_silent(self, worker: Worker, eviction: int, limit: float) -> None:
         """Ends a worker that has not answered this eviction."""
         if worker.record.evicted and worker.record.evictions == eviction:
             worker.fault = f"hung: it was evicted, and gave no sign of life within {limit:.0f} s"
             worker.send_signal(signal.SIGKILL)
 
 
-def _name(worker: WorkerProcess) -> str:
+def _name(worker: Worker) -> str:
     record = worker.record
     rank = f"rank {record.rank}" if record.rank >= 0 else "no member yet"
-    return f"worker in slot {record.local_rank} ({rank}, pid {worker.pid})"
+    return f"worker in slot {record.local_rank} ({rank}, pid {worker.pids[0]})"
 
 
 def _in_step(step: int) -> str:

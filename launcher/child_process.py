@@ -1,0 +1,118 @@
+"""A process of this agent's with its output, from its start until nothing of its group is left."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from .guard import kill_group
+from .guarding import Guard
+from .output import OutputThread
+from .worker_output import WorkerOutput
+
+_PR_SET_PDEATHSIG = 1
+_DRAIN_LIMIT = 1.0  # seconds to read the output of a dead process whose pipe another process holds
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+
+class Started(Protocol):
+    """A child of this process, which nobody else waits for; `subprocess.Popen` is one."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def wait(self) -> int:
+        """Its exit code, -n for signal n."""
+        ...
+
+
+class ChildProcess:
+    """It leads a session and a process group of its own. If the agent dies it gets SIGKILL, and the guard kills its group.
+
+    `on_end` is called once, with the exit code (128 + n for signal n), when all that it wrote itself has been read.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[int, int], Started],
+        output: OutputThread,
+        guard: Guard,
+        label: Callable[[], str],
+        logs: Path | None,
+        on_end: Callable[[int], None],
+    ) -> None:
+        """`start` is given the descriptors that are to be its standard output and error. OSError if it cannot be started."""
+        self._guard = guard
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._drain: asyncio.Task[None] | None = None
+        (stdout, stdout_end), (stderr, stderr_end) = os.pipe(), os.pipe()
+        try:
+            self._process = start(stdout_end, stderr_end)
+        except BaseException:
+            for descriptor in (stdout, stderr):
+                os.close(descriptor)
+            raise
+        finally:
+            os.close(stdout_end)
+            os.close(stderr_end)
+        self.pid = self._process.pid
+        guard.add(self.pid)
+        self._stdout = WorkerOutput(stdout, 1, output, label, logs and logs / "stdout.log")
+        self._stderr = WorkerOutput(stderr, 2, output, label, logs and logs / "stderr.log")
+        self._pidfd = os.pidfd_open(self.pid)
+        self._loop.add_reader(self._pidfd, self._died)
+
+    @property
+    def has_ended(self) -> bool:
+        return self._drain is not None
+
+    def send_signal(self, number: int) -> None:
+        """To the process and all of its group."""
+        if not self.has_ended:
+            kill_group(self.pid, number)
+
+    def tail(self) -> str:
+        """The last lines of what it wrote to its standard error."""
+        return self._stderr.tail()
+
+    @property
+    def is_drained(self) -> bool:
+        return self._drain is not None and self._drain.done()
+
+    async def drained(self) -> None:
+        """To be awaited after its end: what the processes that it had started still wrote is passed on, or its time is over."""
+        if self._drain is not None:
+            await self._drain
+
+    def _died(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        # Before the process is reaped its number cannot be given to another process group.
+        kill_group(self.pid)
+        self._guard.remove(self.pid)
+        code = self._process.wait()
+        # Whoever waits for it is to hear of its end at once: what it wrote itself is in the pipes already.
+        self._stdout.read_what_is_there()
+        self._stderr.read_what_is_there()
+        self._drain = self._loop.create_task(self._read_the_rest())
+        self._on_end(code if code >= 0 else 128 - code)
+
+    async def _read_the_rest(self) -> None:
+        await asyncio.gather(self._stdout.drain(_DRAIN_LIMIT), self._stderr.drain(_DRAIN_LIMIT))
+
+
+def die_with(agent: int) -> Callable[[], None]:
+    """Runs in the child before its program: the kernel kills it when the agent's main thread ends."""
+
+    def arrange() -> None:
+        _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != agent:  # it was gone before
+            os._exit(1)
+
+    return arrange
