@@ -24,6 +24,7 @@ from .logs import ReporterHandler
 from .options import Options
 from .output import OutputThread
 from .peer_watch import PeerWatch
+from .process_groups import where_it_is_stuck
 from .relay import Relay
 from .reporter import Reporter
 from .serving import JobServer, PortError
@@ -288,6 +289,11 @@ class Agent:
                 left = ", ".join(str(worker.pids[0]) for worker in slots)
                 self._reporter.say(f"killing the workers that have not ended within --shutdown-timeout: pid {left}")
             await slots.kill_all()
+            for pid in [pid for worker in slots for pid in worker.pids]:
+                self._reporter.say(
+                    f"warning: pid {pid} does not end on SIGKILL: it is stuck in the kernel ({where_it_is_stuck(pid)})."
+                    " This agent ends without it; if it stays, what it holds (a GPU, a mount) is free after a reboot"
+                )
         await slots.drained()
 
     async def _leave(self, ending: Ending, life: asyncio.Future[None]) -> None:

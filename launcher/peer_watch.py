@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .child_process import die_with
 from .reporter import Reporter
-from .worker_process import die_with
 
 if TYPE_CHECKING:
     from .options import Options

@@ -67,6 +67,7 @@ class WorkerProcess(Worker):
                 self._label,
                 self._logs(),
                 self._ended,
+                mark=f"{worker_environment.WORKER}={record.worker}",
             )
         except BaseException:
             ours.close()
