@@ -29,7 +29,7 @@ from .relay import Relay
 from .reporter import Reporter
 from .serving import JobServer, PortError
 from .signals import SHELL_IS_FIRST, Signals, is_behind_a_first_shell
-from .worker_process import Surroundings, WorkerProcess
+from .workers import Workers, make_workers
 
 _PACKAGE = "elastic_launch"
 _LAUNCHER = "elastic_launch.launcher."
@@ -54,6 +54,7 @@ class Agent:
         self._at_once = asyncio.Event()
         self._interrupts = 0
         self._welcomes = 0
+        self._workers: Workers | None = None
         self._relay: Relay | None = None
         self._client: Client | None = None
         self._server: JobServer | None = None
@@ -82,15 +83,10 @@ class Agent:
         options = self._options
         address = options.address or await self._find_address()
         self._meeting = MeetingServer(address)
-        surroundings = self._surroundings(address)
-        relay = self._relay = Relay(
-            lambda record, hooks: WorkerProcess(surroundings, record, hooks),
-            self._meeting,
-            self._send,
-            self._end,
-            self._reporter,
-            options,
+        workers = self._workers = make_workers(
+            options, self._environ, address, self._name, self._output, self._guard, self._reporter
         )
+        relay = self._relay = Relay(workers.start, self._meeting, self._send, self._end, self._reporter, options)
         urls = options.urls
         if options.serves:
             relay.start_all()  # first: they import for longer than the server does
@@ -151,25 +147,6 @@ class Agent:
                     ) from None
             await asyncio.sleep(_LOOK_AGAIN)
 
-    def _surroundings(self, address: str) -> Surroundings:
-        environ = dict(self._environ)
-        if self._options.nproc > 1 and "OMP_NUM_THREADS" not in environ:
-            environ["OMP_NUM_THREADS"] = "1"
-            self._reporter.say(
-                "OMP_NUM_THREADS is 1 for each worker, as several share this host: set it to choose otherwise"
-            )
-        return Surroundings(
-            command=self._options.command,
-            environ=environ,
-            job=self._options.job,
-            host=self._options.host,
-            address=address,
-            slots=self._options.nproc,
-            output=self._output,
-            guard=self._guard,
-            log_dir=self._options.log_dir,
-        )
-
     def _invite(self, url: str) -> None:
         options = self._options
         self._reporter.say(
@@ -217,7 +194,10 @@ class Agent:
             assert self._relay is not None
             self._relay.tick()
             others = {self._guard.pid, self._peer_watch.pid if self._peer_watch is not None else 0}
-            reap_adopted(known={*others, *(pid for worker in self._relay.slots for pid in worker.pids)})
+            assert self._workers is not None
+            reap_adopted(
+                known={*others, *self._workers.pids, *(pid for worker in self._relay.slots for pid in worker.pids)}
+            )
             lost = self._welcomes > 0 and not client.connected
             if not lost or client.disconnected_since is None:
                 continue
@@ -286,7 +266,7 @@ class Agent:
             hurried.cancel()
         if slots:
             if ending.code == exits.SUCCESS:
-                left = ", ".join(str(worker.pids[0]) for worker in slots)
+                left = ", ".join(str(pid) for worker in slots for pid in worker.pids)
                 self._reporter.say(f"killing the workers that have not ended within --shutdown-timeout: pid {left}")
             await slots.kill_all()
             for pid in [pid for worker in slots for pid in worker.pids]:
@@ -317,6 +297,8 @@ class Agent:
             waiting.cancel()
 
     async def _close(self) -> None:
+        if self._workers is not None:
+            await self._workers.close()
         if self._server is not None:
             with contextlib.suppress(Exception):
                 await self._server.close()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -16,11 +14,9 @@ from .output import OutputThread
 from .process_groups import has_live_members, killed_by
 from .worker_output import WorkerOutput
 
-_PR_SET_PDEATHSIG = 1
 _DRAIN_LIMIT = 1.0  # seconds to read the output of a dead process whose pipe another process holds
 _FOLLOWERS_LIMIT = 30.0  # seconds that what a terminated process has started has for its own end
 _FOLLOWERS_PERIOD = 0.05  # seconds
-_prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
 class Started(Protocol):
@@ -132,15 +128,3 @@ class ChildProcess:
         if with_the_escaped and self._mark:
             await self._loop.run_in_executor(None, signal_marked, self._mark)
         await asyncio.gather(self._stdout.drain(_DRAIN_LIMIT), self._stderr.drain(_DRAIN_LIMIT))
-
-
-def die_with(agent: int) -> Callable[[], None]:
-    """Runs in the child before its program: the kernel kills it when the agent's main thread ends."""
-
-    def arrange() -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it may have been ignored where the agent was started
-        _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != agent:  # it was gone before
-            os._exit(1)
-
-    return arrange

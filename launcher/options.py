@@ -24,8 +24,10 @@ from .flags.parsing import build_parser
 from .flags.words import Said, Words, from_flags, from_variables
 from .peer_selector import checked_selector
 from .program import Program, find_program
+from .self_joining import imported_names, joins_by_itself
 
 DEFAULT_JOB = "default"
+_ON_CHANGE = ("auto", "in-process", "restart")
 _ON = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -37,7 +39,8 @@ class Options:
     a say in what the job is: it serves it, or was given --min or --max. `address` is what everything binds and advertises,
     None for that of the route to the server. `pod` is the unique id of the Kubernetes pod that this is, empty outside of one.
     `watch_pods` is a label selector of this agent's peers, which it watches; empty to watch none.
-    `command` is what a worker runs.
+    `command` is what a worker runs that takes part in the job itself. With `restarts`, workers run `program`, which is started
+    again at each change; `uses_torch` and `preload` say what is imported ahead of that.
     """
 
     command: tuple[str, ...]
@@ -58,6 +61,12 @@ class Options:
     pod: str = ""
     watch_pods: str = ""
     log_dir: Path | None = None
+    program: Program | None = None
+    restarts: bool = False
+    uses_torch: bool = False
+    preload: tuple[str, ...] = ()
+    role: str = "default"
+    virtual_local_rank: bool = False
     access: Access = field(default_factory=Access)
 
     @property
@@ -90,10 +99,16 @@ class _Asked:
         self._environ = environ
 
     def options(self) -> Options:
+        program = self._program()
+        names = imported_names(program)
         urls = self._urls()
         minimum, maximum, nproc = self._sizes(serves=not urls)
         return Options(
-            command=self._program().command(),
+            command=program.command(),
+            program=program,
+            restarts=self._restarts(names),
+            uses_torch=program.kind == "executable" or "torch" in names,
+            preload=self._preload(),
             min=minimum,
             max=maximum,
             nproc=nproc,
@@ -277,6 +292,16 @@ class _Asked:
         except UsageError as error:
             self._fail(str(error))
         return access
+
+    def _restarts(self, names: set[str]) -> bool:
+        value, where = self._text("on_change") or ("auto", "--on-change")
+        if value not in _ON_CHANGE:
+            self._fail(f"{where} is {value!r}: give {', '.join(_ON_CHANGE[:-1])} or {_ON_CHANGE[-1]}")
+        return value == "restart" or (value == "auto" and not joins_by_itself(names))
+
+    def _preload(self) -> tuple[str, ...]:
+        given = self._text("preload")
+        return tuple(name.strip() for name in given.value.split(",") if name.strip()) if given else ()
 
     def _program(self) -> Program:
         try:

@@ -12,6 +12,7 @@ import msgspec
 from ..rendezvous.messages import (
     Announce,
     Beat,
+    Crashed,
     Done,
     Drain,
     Dying,
@@ -42,6 +43,7 @@ from .worker import Hooks, Worker
 from .worker_record import WorkerRecord
 
 _SERVER_FIRST = 1.0  # seconds
+_OUT_OF_MEMORY = "the kernel killed it for memory"
 _LEAST_EVICTION = 30.0  # seconds that an evicted worker has at least to answer
 
 
@@ -83,6 +85,7 @@ class Relay:
         self._serves = options.serves
         self._describes_job = options.describes_job
         self._pod = options.pod
+        self._restarts_scripts = options.restarts
         self._shutdown_timeout = options.shutdown_timeout
         self._hang_timeout = options.hang_timeout
         self._loop = asyncio.get_running_loop()
@@ -95,7 +98,8 @@ class Relay:
         self._memory_kills = MemoryKills()
 
     def hello(self, agent: str, host: str, spec: JobSpec | None) -> Hello:
-        return Hello(agent, host, self._meeting.address, spec, self.slots.claims(), self._announced, self._pod)
+        claims, address = self.slots.claims(), self._meeting.address
+        return Hello(agent, host, address, spec, claims, self._announced, self._pod, self._restarts_scripts)
 
     def beat(self) -> Beat:
         """A heartbeat, with what this agent's workers have come to."""
@@ -200,13 +204,19 @@ class Relay:
             worker.send(Done())
         self._end(Ending(exits.SUCCESS, f"job {self._job!r} is done", patience=self._shutdown_timeout))
 
-    def _said(self, worker: Worker, message: FromWorker) -> None:
+    def _said(self, worker: Worker, message: FromWorker | Crashed) -> None:
         if message.worker != worker.record.worker:
             self._nonsense(worker, f"it speaks as another worker, {message.worker!r}")
             return
         worker.record.said(message)
         if isinstance(message, Registered):
             worker.watch_for_death()
+        elif isinstance(message, Crashed):
+            if message.code == 128 + signal.SIGKILL and not message.reason and self._memory_kills.there_was_one():
+                message = msgspec.structs.replace(message, reason=_OUT_OF_MEMORY)
+            self._reporter.say(
+                f"the script of {_name(worker)} has ended: {_end_in_words(message.code, message.reason)}"
+            )
         self._send(message)
 
     def _nonsense(self, worker: Worker, what: str) -> None:
@@ -222,14 +232,13 @@ class Relay:
         if kind == "crash" and worker.fault:
             reason = worker.fault
         elif kind == "crash" and code == 128 + signal.SIGKILL and self._memory_kills.there_was_one():
-            reason = "the kernel killed it for memory"
+            reason = _OUT_OF_MEMORY
         tail = worker.tail() if kind in ("crash", "rejected") else ""
         exited = Exited(record.worker, code, kind, worker.step(), reason, tail, record.local_rank)
         self._unanswered[record.local_rank] = exited
         self._send(exited)
         if kind in ("crash", "rejected", "stale"):
-            words = f"{exits.in_words(code)}, {reason}" if reason else exits.in_words(code)
-            self._reporter.say(f"{_name(worker)} has ended{_in_step(exited.step)}: {words}")
+            self._reporter.say(f"{_name(worker)} has ended{_in_step(exited.step)}: {_end_in_words(code, reason)}")
         if kind == "rejected":
             self._rejected.add(record.local_rank)
         self._end_if_drained()
@@ -279,7 +288,15 @@ class Relay:
 def _name(worker: Worker) -> str:
     record = worker.record
     rank = f"rank {record.rank}" if record.rank >= 0 else "no member yet"
-    return f"worker in slot {record.local_rank} ({rank}, pid {worker.pids[0]})"
+    return f"worker in slot {record.local_rank} ({rank}, {_pid(worker)})"
+
+
+def _pid(worker: Worker) -> str:
+    return f"pid {worker.pids[0]}" if worker.pids else "no process"
+
+
+def _end_in_words(code: int, reason: str) -> str:
+    return f"{exits.in_words(code)}, {reason}" if reason else exits.in_words(code)
 
 
 def _in_step(step: int) -> str:

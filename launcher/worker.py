@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..rendezvous.messages import FromWorker, ToWorker
+from ..rendezvous.messages import Crashed, FromWorker, ToWorker
 from ..rendezvous.progress import Progress
 from .worker_record import WorkerRecord
 
@@ -75,7 +75,7 @@ class Hooks:
     signal n).
     """
 
-    said: Callable[[Worker, FromWorker], None]
+    said: Callable[[Worker, FromWorker | Crashed], None]
     nonsense: Callable[[Worker, str], None]
     dying: Callable[[Worker, int | None], None]
     ended: Callable[[Worker, int], None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
 import subprocess
@@ -15,8 +16,9 @@ from pathlib import Path
 from ..rendezvous import worker_environment
 from ..rendezvous.death_watch import exit_status
 from ..rendezvous.messages import ToWorker
+from ..rendezvous.parent_death import die_with_parent
 from ..rendezvous.progress import Progress, ProgressPage
-from .child_process import ChildProcess, die_with
+from .child_process import ChildProcess
 from .control import ControlLine
 from .guarding import Guard
 from .output import OutputThread
@@ -67,7 +69,7 @@ class WorkerProcess(Worker):
                 self._label,
                 self._logs(),
                 self._ended,
-                mark=f"{worker_environment.WORKER}={record.worker}",
+                mark=f"{worker_environment.MARK}={record.worker}",
             )
         except BaseException:
             ours.close()
@@ -137,7 +139,7 @@ class WorkerProcess(Worker):
             env=self._environment(control.fileno(), page),
             pass_fds=(control.fileno(), page),
             start_new_session=True,
-            preexec_fn=die_with(os.getpid()),
+            preexec_fn=functools.partial(die_with_parent, os.getpid()),
         )
 
     def _label(self) -> str:
@@ -154,12 +156,9 @@ class WorkerProcess(Worker):
 
     def _environment(self, control: int, page: int) -> dict[str, str]:
         around = self._surroundings
-        environ = {
-            name: value
-            for name, value in around.environ.items()
-            if name not in _FOREIGN and not name.startswith("TORCHELASTIC_")
-        }
+        environ = without_other_launchers(around.environ)
         environ[worker_environment.WORKER] = self.record.worker
+        environ[worker_environment.MARK] = self.record.worker
         environ[worker_environment.CONTROL_FD] = str(control)
         environ[worker_environment.PROGRESS_FD] = str(page)
         environ[worker_environment.LOCAL_RANK] = str(self.record.local_rank)
@@ -168,3 +167,10 @@ class WorkerProcess(Worker):
         environ[worker_environment.HOST] = around.host
         environ[worker_environment.ADDRESS] = around.address
         return environ
+
+
+def without_other_launchers(environ: Mapping[str, str]) -> dict[str, str]:
+    """Without the variables by which another launcher told this one its place."""
+    return {
+        name: value for name, value in environ.items() if name not in _FOREIGN and not name.startswith("TORCHELASTIC_")
+    }

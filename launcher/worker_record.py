@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..rendezvous.messages import (
     Announce,
     Broken,
+    Crashed,
     Done,
     Drain,
     Evicted,
@@ -47,7 +48,7 @@ class WorkerRecord:
     def __post_init__(self) -> None:
         self._announced_rank = -1
 
-    def said(self, message: FromWorker) -> None:
+    def said(self, message: FromWorker | Crashed) -> None:
         if isinstance(message, Registered):
             self.registered = True
         elif isinstance(message, Ready):
@@ -59,7 +60,7 @@ class WorkerRecord:
             self.formed = message.generation
             if self.announced == message.generation:
                 self.generation, self.rank = message.generation, self._announced_rank
-        elif isinstance(message, Broken):
+        elif isinstance(message, (Broken, Crashed)):
             self.broken = max(self.broken, message.generation)
         elif isinstance(message, Finished):
             self.finished = True

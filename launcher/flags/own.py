@@ -9,7 +9,7 @@ from typing import Any
 NAMES = (
     "min", "max", "nproc_per_node", "job", "max_restarts", "min_timeout", "hang_timeout", "shutdown_timeout",
     "rendezvous", "standalone", "port", "rendezvous_timeout", "advertise_address", "network_interface",
-    "token_file", "tls_ca", "tls_cert", "tls_key", "watch_pods", "log_dir",
+    "on_change", "preload", "token_file", "tls_ca", "tls_cert", "tls_key", "watch_pods", "log_dir",
 )  # fmt: skip
 
 
@@ -54,6 +54,18 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--shutdown-timeout",
         metavar="S",
         help="seconds that workers have to end in order before they are killed (default 30)",
+    )
+    job.add_argument(
+        "--on-change",
+        metavar="HOW",
+        help="when workers come or go: in-process, for scripts that call elastic_launch.join(); restart, for scripts that"
+        " do not, whose processes start again; auto looks which one it is (default auto)",
+    )
+    job.add_argument(
+        "--preload",
+        metavar="MODULES",
+        help="modules, with commas between them, that are imported once, ahead of all starts of scripts (default: torch,"
+        " if the script imports it)",
     )
     meeting = parser.add_argument_group("where the agents meet")
     meeting.add_argument(

@@ -1,0 +1,132 @@
+"""The workers of an agent, of the kind that its program asks for."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import shutil
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+
+from .guarding import Guard
+from .options import Options
+from .output import OutputThread
+from .reporter import Reporter
+from .restarting.environment import ScriptSettings
+from .restarting.fork_server import ForkServer
+from .restarting.keeper import Keeper, KeeperSettings
+from .restarting.scripts import Scripts
+from .worker import Hooks, Worker
+from .worker_process import Surroundings, WorkerProcess, without_other_launchers
+from .worker_record import WorkerRecord
+
+_SLOW_IMPORTS = ("torch", "torch._dynamo", "numpy")  # the second is what the first optimizer imports
+
+
+class Workers(ABC):
+    """Starts workers. Nothing of it is left after `close`."""
+
+    @abstractmethod
+    def start(self, record: WorkerRecord, hooks: Hooks) -> Worker:
+        """OSError if it cannot be started."""
+
+    @property
+    @abstractmethod
+    def pids(self) -> tuple[int, ...]:
+        """Processes that are no worker's."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+
+class JoiningWorkers(Workers):
+    """Processes that take part in the job themselves."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._surroundings = surroundings
+
+    def start(self, record: WorkerRecord, hooks: Hooks) -> Worker:
+        return WorkerProcess(self._surroundings, record, hooks)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return ()
+
+    async def close(self) -> None:
+        pass
+
+
+class RestartedWorkers(Workers):
+    """Keepers, which start scripts."""
+
+    def __init__(
+        self, options: Options, surroundings: Surroundings, agent: str, reporter: Reporter, modules: tuple[str, ...]
+    ) -> None:
+        assert options.program is not None
+        environ = without_other_launchers(surroundings.environ)
+        output, guard = surroundings.output, surroundings.guard
+        self._fork_server = ForkServer(modules, environ, output, guard, reporter)
+        self._scratch = Path(tempfile.mkdtemp(prefix="elastic-launch-"))
+        scripts = Scripts(options.program, environ, output, guard, self._fork_server, "torch" in modules)
+        words = ScriptSettings(options.job, options.role, options.max_restarts, options.virtual_local_rank)
+        self._settings = KeeperSettings(
+            agent=agent,
+            job=options.job,
+            host=options.host,
+            address=surroundings.address,
+            shutdown_timeout=options.shutdown_timeout,
+            scripts=scripts,
+            words=words,
+            scratch=self._scratch,
+            log_dir=options.log_dir,
+            reporter=reporter,
+        )
+
+    def start(self, record: WorkerRecord, hooks: Hooks) -> Worker:
+        return Keeper(self._settings, record, hooks)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return (self._fork_server.pid,)
+
+    async def close(self) -> None:
+        await self._fork_server.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def make_workers(
+    options: Options,
+    environ: Mapping[str, str],
+    address: str,
+    agent: str,
+    output: OutputThread,
+    guard: Guard,
+    reporter: Reporter,
+) -> Workers:
+    surroundings = Surroundings(
+        command=options.command,
+        environ=_with_threads_bounded(options, environ, reporter),
+        job=options.job,
+        host=options.host,
+        address=address,
+        slots=options.nproc,
+        output=output,
+        guard=guard,
+        log_dir=options.log_dir,
+    )
+    if not options.restarts:
+        return JoiningWorkers(surroundings)
+    modules = [name for name in _SLOW_IMPORTS if options.uses_torch and _is_there(name)]
+    return RestartedWorkers(options, surroundings, agent, reporter, (*modules, *options.preload))
+
+
+def _with_threads_bounded(options: Options, environ: Mapping[str, str], reporter: Reporter) -> Mapping[str, str]:
+    if options.nproc == 1 or "OMP_NUM_THREADS" in environ:
+        return environ
+    reporter.say("OMP_NUM_THREADS is 1 for each worker, as several share this host: set it to choose otherwise")
+    return {**environ, "OMP_NUM_THREADS": "1"}
+
+
+def _is_there(module: str) -> bool:
+    return importlib.machinery.PathFinder.find_spec(module.partition(".")[0]) is not None
