@@ -22,7 +22,8 @@ from .ending import Ending
 from .guarding import Guard
 from .logs import ReporterHandler
 from .options import Options
-from .output import OutputThread
+from .output.log_folders import host_folder
+from .output.room import Output
 from .peer_watch import PeerWatch
 from .process_groups import where_it_is_stuck
 from .relay import Relay
@@ -41,12 +42,12 @@ _WATCH_PERIOD = 1.0  # seconds
 class Agent:
     """One agent. `run` returns the exit code, when no process, port or thread of it is left that matters."""
 
-    def __init__(self, options: Options, environ: Mapping[str, str], guard: Guard, output: OutputThread) -> None:
+    def __init__(self, options: Options, environ: Mapping[str, str], guard: Guard, output: Output) -> None:
         self._options = options
         self._environ = environ
         self._guard = guard
         self._output = output
-        self._reporter = Reporter(output, options.host)
+        self._reporter = self._make_reporter()
         self._log_handler = ReporterHandler(self._reporter)
         self._name = uuid.uuid4().hex
         self._loop = asyncio.get_running_loop()
@@ -60,6 +61,19 @@ class Agent:
         self._server: JobServer | None = None
         self._meeting: MeetingServer | None = None
         self._peer_watch: PeerWatch | None = None
+
+    def _make_reporter(self) -> Reporter:
+        options = self._options
+        if options.log_dir is None:
+            return Reporter(self._output, options.host)
+        try:
+            folder = host_folder(options.log_dir, options.job, options.host)
+            reporter = Reporter(self._output, options.host, self._output.open_common_log(folder / "agent.log"))
+            reporter.say(f"logs are in {folder}")
+        except OSError as error:
+            reporter = Reporter(self._output, options.host)
+            reporter.say(f"warning: no log of this agent's own can be written: {error}")
+        return reporter
 
     async def run(self) -> int:
         logging.getLogger(_PACKAGE).addHandler(self._log_handler)

@@ -11,9 +11,9 @@ from typing import Protocol
 
 from .guard import kill_group, signal_marked
 from .guarding import Guard
-from .output import OutputThread
+from .output.prefixes import Label
+from .output.room import Output
 from .process_groups import has_live_members, killed_by
-from .worker_output import WorkerOutput
 
 _DRAIN_LIMIT = 1.0  # seconds to read the output of a dead process whose pipe another process holds
 _FOLLOWERS_LIMIT = 30.0  # seconds that what a terminated process has started has for its own end
@@ -41,9 +41,9 @@ class ChildProcess:
     def __init__(
         self,
         start: Callable[[int, int], Started],
-        output: OutputThread,
+        output: Output,
         guard: Guard,
-        label: Callable[[], str],
+        label: Callable[[], Label],
         logs: Path | None,
         on_end: Callable[[int], None],
         mark: str = "",
@@ -71,8 +71,8 @@ class ChildProcess:
             os.close(stderr_end)
         self.pid = self._process.pid
         guard.add(self.pid, mark)
-        self._stdout = WorkerOutput(stdout, 1, output, label, logs and logs / "stdout.log")
-        self._stderr = WorkerOutput(stderr, 2, output, label, logs and logs / "stderr.log")
+        self._stdout = output.take(stdout, 1, label, logs)
+        self._stderr = output.take(stderr, 2, label, logs)
         self._pidfd = os.pidfd_open(self.pid)
         self._loop.add_reader(self._pidfd, self._died)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import socket
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
@@ -20,8 +19,10 @@ from .access import Access
 from .address import AddressError, address_of_interface, checked_address
 from .devices import count_cpus, count_gpus
 from .flags import own
+from .flags.output_words import log_folder, output_settings, switched_on
 from .flags.parsing import build_parser
 from .flags.words import Said, Words, from_flags, from_variables
+from .output.settings import OutputSettings
 from .peer_selector import checked_selector
 from .program import Program, find_program
 from .self_joining import imported_names, joins_by_itself
@@ -40,7 +41,8 @@ class Options:
     None for that of the route to the server. `pod` is the unique id of the Kubernetes pod that this is, empty outside of one.
     `watch_pods` is a label selector of this agent's peers, which it watches; empty to watch none.
     `command` is what a worker runs that takes part in the job itself. With `restarts`, workers run `program`, which is started
-    again at each change; `uses_torch` and `preload` say what is imported ahead of that.
+    again at each change; `uses_torch` and `preload` say what is imported ahead of that. `verbose` shows the protocol, `quiet`
+    leaves the summary out.
     """
 
     command: tuple[str, ...]
@@ -67,6 +69,9 @@ class Options:
     preload: tuple[str, ...] = ()
     role: str = "default"
     virtual_local_rank: bool = False
+    output: OutputSettings = field(default_factory=OutputSettings)
+    verbose: bool = False
+    quiet: bool = False
     access: Access = field(default_factory=Access)
 
     @property
@@ -101,6 +106,7 @@ class _Asked:
     def options(self) -> Options:
         program = self._program()
         names = imported_names(program)
+        output = output_settings(self._words, self._fail)
         urls = self._urls()
         minimum, maximum, nproc = self._sizes(serves=not urls)
         return Options(
@@ -125,7 +131,10 @@ class _Asked:
             host=self._environ.get(worker_environment.HOST) or socket.gethostname(),
             pod=self._environ.get(worker_environment.POD, ""),
             watch_pods=self._watch_pods(),
-            log_dir=self._log_dir(),
+            log_dir=log_folder(self._words, output, self._fail),
+            output=output,
+            verbose=switched_on(self._text("verbose"), self._fail),
+            quiet=switched_on(self._text("quiet"), self._fail),
             access=self._access(urls),
         )
 
@@ -269,19 +278,6 @@ class _Asked:
             return checked_selector(given[0])
         except UsageError as error:
             self._fail(f"{given[1]}: {error}")
-
-    def _log_dir(self) -> Path | None:
-        given = self._text("log_dir")
-        if given is None:
-            return None
-        folder, where = Path(given[0]), given[1]
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            self._fail(f"{where} is {given[0]!r}, which cannot be used: {error.strerror}")
-        if not os.access(folder, os.W_OK | os.X_OK):
-            self._fail(f"{where} is {given[0]!r}, which cannot be written to")
-        return folder.absolute()
 
     def _access(self, urls: Sequence[str]) -> Access:
         given = {name: self._text(name) for name in ("token_file", "tls_ca", "tls_cert", "tls_key")}

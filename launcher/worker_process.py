@@ -21,7 +21,9 @@ from ..rendezvous.progress import Progress, ProgressPage
 from .child_process import ChildProcess
 from .control import ControlLine
 from .guarding import Guard
-from .output import OutputThread
+from .output.log_folders import worker_folder
+from .output.prefixes import Label
+from .output.room import Output
 from .worker import Hooks, Worker
 from .worker_record import WorkerRecord
 
@@ -42,7 +44,7 @@ class Surroundings:
     host: str
     address: str
     slots: int
-    output: OutputThread
+    output: Output
     guard: Guard
     log_dir: Path | None = None
 
@@ -142,17 +144,12 @@ class WorkerProcess(Worker):
             preexec_fn=functools.partial(die_with_parent, os.getpid()),
         )
 
-    def _label(self) -> str:
+    def _label(self) -> Label:
         return self.record.label(self._surroundings.host)
 
     def _logs(self) -> Path | None:
-        """The folder of its output's files, made."""
         around = self._surroundings
-        if around.log_dir is None:
-            return None
-        folder = around.log_dir / around.job / around.host / f"worker-{self.record.local_rank}-{self.record.worker[:8]}"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return worker_folder(around.log_dir, around.job, around.host, self.record.local_rank, self.record.worker)
 
     def _environment(self, control: int, page: int) -> dict[str, str]:
         around = self._surroundings

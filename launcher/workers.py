@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .guarding import Guard
 from .options import Options
-from .output import OutputThread
+from .output.room import Output
 from .reporter import Reporter
 from .restarting.environment import ScriptSettings
 from .restarting.fork_server import ForkServer
@@ -100,7 +100,7 @@ def make_workers(
     environ: Mapping[str, str],
     address: str,
     agent: str,
-    output: OutputThread,
+    output: Output,
     guard: Guard,
     reporter: Reporter,
 ) -> Workers:

@@ -6,10 +6,13 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from . import output_words
+
 NAMES = (
     "min", "max", "nproc_per_node", "job", "max_restarts", "min_timeout", "hang_timeout", "shutdown_timeout",
     "rendezvous", "standalone", "port", "rendezvous_timeout", "advertise_address", "network_interface",
-    "on_change", "preload", "token_file", "tls_ca", "tls_cert", "tls_key", "watch_pods", "log_dir",
+    "on_change", "preload", "token_file", "tls_ca", "tls_cert", "tls_key", "watch_pods",
+    *output_words.NAMES,
 )  # fmt: skip
 
 
@@ -91,7 +94,22 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--log-dir", metavar="DIR", help="also write each worker's output to DIR/JOB/HOST/worker-SLOT-ID/"
+        "--log-dir",
+        metavar="DIR",
+        help="also write each worker's output to DIR/JOB/HOST/worker-SLOT-ID/",
+    )
+    output.add_argument(
+        "--log-max-size", metavar="SIZE", help="a log longer than this is begun anew: 500000, 100M, 0 (default 256M)"
+    )
+    output.add_argument("--log-files", metavar="N", help="files of each log that are kept (default 8)")
+    output.add_argument(
+        "--prefix", metavar="STYLE", help="in front of the workers' lines: full, rank, none or time (default full)"
+    )
+    output.add_argument(
+        "--quiet", action="store_const", const="1", help="no summary at the end (default: about ten lines)"
+    )
+    output.add_argument(
+        "--verbose", action="store_const", const="1", help="show each message between server, agent and workers"
     )
     output.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
 

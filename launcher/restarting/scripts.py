@@ -18,7 +18,8 @@ from ...rendezvous import worker_environment
 from ...rendezvous.parent_death import die_with_parent
 from ..child_process import ChildProcess, Started
 from ..guarding import Guard
-from ..output import OutputThread
+from ..output.prefixes import Label
+from ..output.room import Output
 from ..program import Program
 from ..threads import in_a_thread
 from .fork_server import ForkServer
@@ -52,7 +53,7 @@ class Scripts:
 
     program: Program
     environ: Mapping[str, str]
-    output: OutputThread
+    output: Output
     guard: Guard
     fork_server: ForkServer
     stores: bool
@@ -60,7 +61,7 @@ class Scripts:
     def start(
         self,
         environ: Mapping[str, str],
-        label: Callable[[], str],
+        label: Callable[[], Label],
         logs: Path | None,
         on_end: Callable[[int], None],
     ) -> ChildProcess:
@@ -96,7 +97,7 @@ class Scripts:
                 lambda stdout, stderr: self.fork_server.fork({"store_at": address}, (stdout, stderr, theirs.fileno())),
                 self.output,
                 self.guard,
-                lambda: "[store] ",
+                lambda: Label("", name="store"),
                 None,
                 lambda code: None,
             )
