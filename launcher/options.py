@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import socket
+import sys
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -80,11 +81,13 @@ class Options:
 
 
 def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Options:
-    """Raises SystemExit(2), after a message that says what to do, for everything that cannot work."""
+    """Raises SystemExit(2), after a message that says what to do, for everything that cannot work. So it does after --check."""
     parser = build_parser()
     flags = parser.parse_args(arguments)
-    words = ChainMap({}, *_origins(flags, environ))
-    return _Asked(parser, flags, words, environ).options()
+    asked = _Asked(parser, flags, ChainMap({}, *_origins(flags, environ)), environ)
+    if flags.check:
+        sys.exit(asked.check())
+    return asked.options()
 
 
 def _origins(flags: argparse.Namespace, environ: Mapping[str, str]) -> list[dict[str, Said]]:
@@ -103,7 +106,19 @@ class _Asked:
         self._words = words
         self._environ = environ
 
+    def check(self) -> int:
+        """The exit code."""
+        from .checking.check import check
+
+        in_a_lone_pod = bool(self._environ.get("KUBERNETES_SERVICE_HOST")) and not {"rendezvous", "standalone"} & {
+            *self._words
+        }
+        urls = () if in_a_lone_pod else self._urls()
+        return check(urls, self._job(), self._access(urls), self._environ, in_a_lone_pod)
+
     def options(self) -> Options:
+        if self._flags.script is None:
+            self._fail("the following arguments are required: script")
         program = self._program()
         names = imported_names(program)
         output = output_settings(self._words, self._fail)

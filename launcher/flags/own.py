@@ -111,6 +111,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--verbose", action="store_const", const="1", help="show each message between server, agent and workers"
     )
+    output.add_argument(
+        "--check", action="store_true", help="say what this machine has, what would go wrong and what to do; no script"
+    )
     output.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
 
 
@@ -118,5 +121,6 @@ def add_script(parser: argparse.ArgumentParser) -> None:
     """What is run: everything behind it belongs to it."""
     script = parser.add_argument_group("script")
     script.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name, as in python -m")
-    script.add_argument("script", help="Python script, or module with -m")
-    script.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the script")
+    name = script.add_argument("script", help="Python script, or module with -m")
+    rest = script.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the script")
+    name.required = rest.required = False  # --check does without; options.py asks for it otherwise

@@ -6,6 +6,7 @@ import argparse
 
 from .. import exits
 from . import own
+from .nearest import Parser
 
 _DESCRIPTION = """\
 Run SCRIPT as an elastic training job: workers may come and go while it trains.
@@ -28,7 +29,7 @@ Every flag has a variable that it overrides: --max-restarts is ELASTIC_MAX_RESTA
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="elastic-launch",
         usage="elastic-launch [flags] [-m] script [args ...]",
         description=_DESCRIPTION,
