@@ -9,6 +9,7 @@ import signal
 import traceback
 import uuid
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..errors import AuthorizationError, ElasticError, RendezvousError
@@ -19,6 +20,7 @@ from . import exits
 from .address import address_towards_any
 from .adopted import reap_adopted
 from .ending import Ending
+from .endpoint import Seat, take_seat
 from .guarding import Guard
 from .logs import ReporterHandler
 from .options import Options
@@ -79,7 +81,7 @@ class Agent:
         logging.getLogger(_PACKAGE).addHandler(self._log_handler)
         self._loop.set_exception_handler(self._on_bug)
         self._guard.watch(self._loop)
-        signals = Signals(self._loop, self._leave_the_job, self._interrupted)
+        signals = Signals(self._loop, self._options.drain_signals, self._leave_the_job, self._interrupted)
         if is_behind_a_first_shell():
             self._reporter.say(SHELL_IS_FIRST)
         life = asyncio.ensure_future(self._ending_with_its_errors(self._live()))
@@ -94,8 +96,9 @@ class Agent:
         return ending.code
 
     async def _live(self) -> None:
+        seat = await self._take_seat()
         options = self._options
-        address = options.address or await self._find_address()
+        address = options.address or (seat.address if seat is not None else await self._find_address())
         self._meeting = MeetingServer(address)
         workers = self._workers = make_workers(
             options, self._environ, address, self._name, self._output, self._guard, self._reporter
@@ -104,8 +107,8 @@ class Agent:
         urls = options.urls
         if options.serves:
             relay.start_all()  # first: they import for longer than the server does
-            self._server = await JobServer.start(address, options)
-            self._invite(self._server.url)
+            self._server = await JobServer.start(address, options, seat.listener if seat is not None else None)
+            self._invite(self._server.url if options.endpoint is None else options.endpoint.url)
             urls = (self._server.url,)
         tokens = options.access.tokens()
         self._client = Client(
@@ -129,6 +132,19 @@ class Agent:
             for task in watching:
                 task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
+
+    async def _take_seat(self) -> Seat | None:
+        """Of the agent that serves at the endpoint; one that does not joins there. None without an endpoint, too."""
+        endpoint = self._options.endpoint
+        if endpoint is None:
+            return None
+        seat = await take_seat(endpoint, self._options.rendezvous_timeout)
+        if seat is None:
+            self._options = replace(self._options, urls=(endpoint.url,), endpoint=None)
+        else:
+            endpoint = replace(endpoint, port=seat.listener.getsockname()[1])
+            self._options = replace(self._options, endpoint=endpoint)
+        return seat
 
     async def _ending_with_its_errors(self, life: Coroutine[Any, Any, None]) -> None:
         try:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-DRAINING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "busybox", "zsh", "ksh", "mksh"})
 SHELL_IS_FIRST = (
     "warning: the first process of this container is a shell, which keeps SIGTERM to itself: this agent would be killed"
@@ -17,19 +16,23 @@ SHELL_IS_FIRST = (
 
 
 class Signals:
-    """`drain` is told why, `interrupt` that somebody has pressed Ctrl-C. From `__init__` until the loop ends."""
+    """`drain` is told why, after one of `draining`, `interrupt` that somebody has pressed Ctrl-C. From `__init__` to `close`."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, drain: Callable[[str], None], interrupt: Callable[[], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        draining: Iterable[int],
+        drain: Callable[[str], None],
+        interrupt: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._drain = drain
         self._shell = _shell_that_waits()
         loop.add_signal_handler(signal.SIGINT, interrupt)
-        for number in DRAINING:
+        for number in draining:
             if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
                 continue  # nohup
-            loop.add_signal_handler(number, drain, number.name)
+            loop.add_signal_handler(number, drain, signal.Signals(number).name)
         self._pidfd = -1
         if self._shell:
             self._watch_the_shell()

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
 
+from ..rendezvous import worker_environment
 from ..rendezvous.scratch import scratch_folder
 from .guarding import Guard
 from .options import Options
@@ -106,7 +107,7 @@ def make_workers(
 ) -> Workers:
     surroundings = Surroundings(
         command=options.command,
-        environ=_with_threads_bounded(options, environ, reporter),
+        environ=_with_binding(options, _with_threads_bounded(options, environ, reporter)),
         job=options.job,
         host=options.host,
         address=address,
@@ -126,6 +127,10 @@ def _with_threads_bounded(options: Options, environ: Mapping[str, str], reporter
         return environ
     reporter.say("OMP_NUM_THREADS is 1 for each worker, as several share this host: set it to choose otherwise")
     return {**environ, "OMP_NUM_THREADS": "1"}
+
+
+def _with_binding(options: Options, environ: Mapping[str, str]) -> Mapping[str, str]:
+    return {**environ, worker_environment.NUMA_BINDING: options.numa_binding} if options.numa_binding else environ
 
 
 def _is_there(module: str) -> bool:

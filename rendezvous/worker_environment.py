@@ -13,3 +13,4 @@ HOST = "ELASTIC_HOST"  # this host's name, for people
 POD = "ELASTIC_POD_UID"  # the unique id of the Kubernetes pod that this host is
 ADDRESS = "ELASTIC_ADDRESS"  # the address that everything of this worker binds and advertises
 RESTARTED = "ELASTIC_RESTARTED"  # set for a script that is started again at each change, and has no line to its agent
+NUMA_BINDING = "ELASTIC_NUMA_BINDING"  # how the worker binds itself to the CPUs near its GPU

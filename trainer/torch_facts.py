@@ -11,9 +11,10 @@ def facts() -> dict[str, Any]:
     """`error` alone if torch cannot be imported."""
     try:
         import torch
-        import torch.distributed as dist
+        import torch.distributed
     except Exception as error:
         return {"error": f"cannot be imported: {type(error).__name__}: {error}"}
+    dist: Any = torch.distributed  # much of it is not declared as exported
     if not dist.is_available():
         return {"error": f"{torch.__version__} was built without torch.distributed"}
     found: dict[str, Any] = {

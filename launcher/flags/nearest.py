@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+from . import spelling
+
 _ALIKE = 0.6
 
 
-class Parser(argparse.ArgumentParser):
-    """As argparse's own, but for what it says of flags that it does not know."""
+class Parser(spelling.Parser):
+    """As the one that it is made from, but for what it says of flags that it does not know."""
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         flags, unknown = self.parse_known_args(args, namespace)

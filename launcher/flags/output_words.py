@@ -22,13 +22,12 @@ NAMES = (
 
 _SIZE = re.compile(r"(\d+)([kmg]?)b?", re.IGNORECASE)
 _FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 Fail = Callable[[str], NoReturn]
 T = TypeVar("T")
 
 
-def output_settings(words: Words, fail: Fail) -> OutputSettings:
+def output_settings(words: Words, fail: Fail, folds_tracebacks: bool = True) -> OutputSettings:
     """`fail` is called with a message that says what to do."""
     defaults = OutputSettings()
     routing = Routing(
@@ -47,7 +46,7 @@ def output_settings(words: Words, fail: Fail) -> OutputSettings:
         most_bytes=_parsed(words.get("log_max_size"), _size, defaults.most_bytes, fail),
         files=_parsed(words.get("log_files"), _count, defaults.files, fail),
         duplicates={stream: texts for stream, texts in filters.items() if texts},
-        folds_tracebacks=not switched_on(words.get("verbose"), fail),
+        folds_tracebacks=folds_tracebacks,
     )
 
 
@@ -71,10 +70,6 @@ def log_folder(words: Words, settings: OutputSettings, fail: Fail) -> Path | Non
     return folder.absolute()
 
 
-def switched_on(said: Said | None, fail: Fail) -> bool:
-    return _parsed(said, _switch, False, fail)
-
-
 def _parsed(said: Said | None, parse: Callable[[str], T], default: T, fail: Fail) -> T:
     if said is None:
         return default
@@ -88,12 +83,6 @@ def _style(text: str) -> str:
     if text not in STYLES:
         raise UsageError(f"give {', '.join(STYLES[:-1])} or {STYLES[-1]}")
     return text
-
-
-def _switch(text: str) -> bool:
-    if text.lower() not in _SWITCH:
-        raise UsageError("give 1 or 0")
-    return _SWITCH[text.lower()]
 
 
 def _size(text: str) -> int:

@@ -10,7 +10,7 @@ from . import output_words
 
 NAMES = (
     "min", "max", "nproc_per_node", "job", "max_restarts", "min_timeout", "hang_timeout", "shutdown_timeout",
-    "rendezvous", "standalone", "port", "rendezvous_timeout", "advertise_address", "network_interface",
+    "rendezvous", "endpoint", "standalone", "port", "rendezvous_timeout", "advertise_address", "network_interface",
     "on_change", "preload", "token_file", "tls_ca", "tls_cert", "tls_key", "watch_pods",
     *output_words.NAMES,
 )  # fmt: skip
@@ -39,13 +39,17 @@ class _Version(argparse.Action):
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """All values stay text, None where the flag is missing: variables and defaults come in later."""
     job = parser.add_argument_group("job")
-    job.add_argument("--min", metavar="N", help="fewest workers that train; below it they wait (default 1)")
+    job.add_argument(
+        "--min",
+        metavar="N",
+        help="fewest workers that train; below it they wait (default 1; where --nproc-per-node alone is given, as many)",
+    )
     job.add_argument("--max", metavar="N", help="most workers (default: --nproc-per-node, else the GPUs here, else 1)")
     job.add_argument(
         "--nproc-per-node",
         metavar="N",
-        help="workers of this agent: a number, auto (GPUs, else 1), gpu or cpu (default: --max if this agent serves the"
-        " job, else auto)",
+        help="workers of this agent: a number, auto (GPUs, else CPUs), gpu or cpu (default: --max if this agent serves"
+        " the job, else its GPUs, or 1)",
     )
     job.add_argument("--job", metavar="NAME", help="name of the job (default: default)")
     job.add_argument("--max-restarts", metavar="N", help="crashes of workers that the whole job survives (default 3)")
@@ -73,6 +77,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     meeting = parser.add_argument_group("where the agents meet")
     meeting.add_argument(
         "--rendezvous", metavar="URL", help="http[s]://HOST:PORT of the job's server; several with commas between them"
+    )
+    meeting.add_argument(
+        "--endpoint",
+        metavar="HOST[:PORT]",
+        help="the same on all hosts: the agent on this one serves the job there, the others join it (default port 29400)",
     )
     meeting.add_argument("--standalone", action="store_const", const="1", help="serve the job alone, also in a pod")
     meeting.add_argument("--port", metavar="PORT", help="port of the server in this agent (default 0: any free one)")
