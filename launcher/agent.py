@@ -21,6 +21,7 @@ from .address import address_towards_any
 from .adopted import reap_adopted
 from .ending import Ending
 from .endpoint import Seat, take_seat
+from .error_reply import reply
 from .guarding import Guard
 from .logs import ReporterHandler
 from .options import Options
@@ -287,6 +288,9 @@ class Agent:
     async def _leave(self, ending: Ending, life: asyncio.Future[None]) -> None:
         self._log_handler.setLevel(logging.CRITICAL)  # connections that end are no news from here on
         self._reporter.say(ending.last_words())
+        trouble = reply(ending, self._environ)
+        if trouble:
+            self._reporter.say(f"warning: {trouble}")
         if self._client is not None:
             await self._client.close()
             await asyncio.wait([life], timeout=2.0)
