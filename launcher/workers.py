@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib.machinery
-import shutil
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from pathlib import Path
+from contextlib import ExitStack
 
 from ..rendezvous import worker_environment
+from ..rendezvous.scratch import scratch_folder
 from .guarding import Guard
 from .options import Options
 from .output import OutputThread
@@ -68,7 +67,8 @@ class RestartedWorkers(Workers):
         environ = without_other_launchers(surroundings.environ)
         output, guard = surroundings.output, surroundings.guard
         self._fork_server = ForkServer(modules, environ, output, guard, reporter)
-        self._scratch = Path(tempfile.mkdtemp(prefix="elastic-launch-"))
+        self._leftovers = ExitStack()
+        scratch = self._leftovers.enter_context(scratch_folder("elastic-launch-"))
         scripts = Scripts(options.program, environ, output, guard, self._fork_server, "torch" in modules)
         words = ScriptSettings(options.job, options.role, options.max_restarts, options.virtual_local_rank)
         self._settings = KeeperSettings(
@@ -79,7 +79,7 @@ class RestartedWorkers(Workers):
             shutdown_timeout=options.shutdown_timeout,
             scripts=scripts,
             words=words,
-            scratch=self._scratch,
+            scratch=scratch,
             log_dir=options.log_dir,
             reporter=reporter,
         )
@@ -93,7 +93,7 @@ class RestartedWorkers(Workers):
 
     async def close(self) -> None:
         await self._fork_server.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._leftovers.close()
 
 
 def make_workers(

@@ -66,7 +66,7 @@ class ForkServer:
 
     @property
     def is_usable(self) -> bool:
-        """False when it has failed again and again: processes must then be started in another way."""
+        """False when it has failed again and again before it was warm: processes must then be started in another way."""
         return self._failures < _MOST_FAILURES
 
     async def warm(self) -> None:
@@ -143,7 +143,10 @@ class ForkServer:
         except OSError:
             said = b""
         if said == b"warm":
+            self._failures = 0
             self._warm.set()
+        elif said == b"unfit":
+            self._give_up("has opened the GPUs while it imported, and cannot be forked")
 
     def _kill(self) -> None:
         if self._process is not None:
@@ -158,11 +161,11 @@ class ForkServer:
     def _ended(self, code: int) -> None:
         if self._control is not None:
             self._forget_control()
-        if self._closing:
+        if self._closing or not self.is_usable:
             return
         self._warm.clear()
         self._failures += 1
-        if self.is_usable:
+        if self._failures < _MOST_FAILURES:
             self._start()
         else:
             self._give_up(f"has ended {_MOST_FAILURES} times, at last with code {code}")
