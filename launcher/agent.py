@@ -202,7 +202,8 @@ class Agent:
             self._relay.start_all()
 
     async def _watch(self, client: Client) -> None:
-        """Looks after what nothing tells. A lost server ends nothing as long as workers live: an intact ring goes on."""
+        """Looks after what nothing tells. A lost server ends nothing as long as workers train: an intact ring goes on."""
+        idle_since: float | None = None
         while True:
             await asyncio.sleep(_WATCH_PERIOD)
             assert self._relay is not None
@@ -218,11 +219,15 @@ class Agent:
             self._reporter.say_once(
                 "the rendezvous server is lost: the workers go on without it, and the agent looks for it"
             )
-            if not self._relay.slots:
-                gone = self._loop.time() - client.disconnected_since
-                if gone > self._options.rendezvous_timeout:
-                    text = f"the rendezvous server has been gone for {gone:.0f} s, and no worker is left here"
-                    self._end(Ending(exits.UNREACHABLE, text))
+            if not all(worker.is_idle for worker in self._relay.slots):
+                idle_since = None
+                continue
+            now = self._loop.time()
+            idle_since = idle_since or now
+            if now - max(idle_since, client.disconnected_since) > self._options.rendezvous_timeout:
+                gone = now - client.disconnected_since
+                text = f"the rendezvous server has been gone for {gone:.0f} s, and no worker trains here"
+                self._end(Ending(exits.UNREACHABLE, text, ask=signal.SIGTERM))
 
     def _terminated(self, number: int) -> None:
         if self._ending.done() or (self._relay is not None and self._relay.draining):

@@ -35,7 +35,7 @@ class Journal:
 
     def write(self, event: str, **fields: object) -> None:
         place = {name: os.environ[name] for name in PLACE if name in os.environ}
-        entry = {"event": event, "pid": os.getpid(), "time": time.time(), **place, **fields}
+        entry = {"event": event, "pid": os.getpid(), "time": time.time(), "arguments": sys.argv[1:], **place, **fields}
         with self._path.open("a") as file:
             file.write(json.dumps(entry) + "\n")
 
@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=0.0)
     args = parser.parse_args()
     journal = Journal(args.journal)
-    journal.write("start", arguments=sys.argv[1:], executable=sys.executable)
+    journal.write("start")
 
     dist.init_process_group(backend="gloo", timeout=timedelta(seconds=60))
     digits = load_digits()
