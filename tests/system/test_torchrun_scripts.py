@@ -98,6 +98,47 @@ def test_the_environment_variables(job: TorchrunJob) -> None:
     assert [agent.wait() for agent in agents] == [0, 0]
 
 
+INIT = """
+import os, sys
+import torch, torch.distributed as dist
+
+assert dist.is_torchelastic_launched()
+rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+how = sys.argv[1]
+if how == "env":
+    dist.init_process_group("gloo", init_method="env://")
+elif how == "tcp":
+    dist.init_process_group("gloo", init_method="tcp://{}:{}".format(*place), rank=rank, world_size=world_size)
+elif how == "store":
+    store = dist.PrefixStore("mine", dist.TCPStore(*place, world_size, False))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
+total = torch.tensor([float(rank)])
+dist.all_reduce(total)
+print("total", int(total), how)
+dist.barrier()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("how", ["env", "tcp", "store"])
+def test_the_store_at_the_master_s_address_serves_every_way_to_initialise_again_after_a_failure_too(
+    job: TorchrunJob, tmp_path: Path, how: str
+) -> None:
+    """As PyTorch's own tests of its launcher do it (`test_init_method_tcp_with_torchelastic` and the like)."""
+    script = tmp_path / "init.py"
+    once = tmp_path / "once"
+    once.touch()
+    failing = (
+        f"import os\nif os.path.exists({str(once)!r}) and rank == 1:\n    os.unlink({str(once)!r})\n    sys.exit(3)\n"
+    )
+    script.write_text(INIT.replace('print("total"', failing + 'print("total"'))
+    agent = job.run("--nproc-per-node", "3", "--max-restarts", "1", str(script), how)
+    assert agent.wait() == 0
+    assert not once.exists()
+    assert agent.output.count(f"total 3 {how}") >= 3
+
+
 def test_roles_are_counted_by_themselves(job: TorchrunJob) -> None:
     server = job.lab.serve()
     line = ("--rendezvous", server.url, "--min", "3", "--max", "3", "--role")
