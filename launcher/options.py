@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,8 +20,10 @@ from .address import AddressError, address_of_interface, checked_address
 from .devices import count_gpus, workers_per_node
 from .endpoint import Endpoint
 from .flags import own, torchrun
+from .flags.output_words import log_folder, output_settings
 from .flags.parsing import build_parser
 from .flags.words import Said, Words, flags_first, from_flags, from_variables, is_on
+from .output.settings import OutputSettings
 from .peer_selector import checked_selector
 from .program import Program, checked_executable, find_program
 from .self_joining import imported_names, joins_by_itself
@@ -44,7 +45,7 @@ class Options:
     `command` is what a worker runs that takes part in the job itself. With `restarts`, workers run `program`, which is started
     again at each change; `uses_torch` and `preload` say what is imported ahead of that. `drain_signals` (numbers) are those on
     which this agent's workers leave. `role` is the workers' ROLE_NAME; with `virtual_local_rank` each of them sees one GPU
-    alone; `numa_binding` says how they are bound.
+    alone; `numa_binding` says how they are bound. `verbose` shows the protocol, `quiet` leaves the summary out.
     """
 
     command: tuple[str, ...]
@@ -73,6 +74,9 @@ class Options:
     preload: tuple[str, ...] = ()
     role: str = "default"
     virtual_local_rank: bool = False
+    output: OutputSettings = field(default_factory=OutputSettings)
+    verbose: bool = False
+    quiet: bool = False
     numa_binding: str = ""
     access: Access = field(default_factory=Access)
 
@@ -82,14 +86,16 @@ class Options:
 
 
 def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Options:
-    """Raises SystemExit(2), after a message that says what to do, for everything that cannot work."""
+    """Raises SystemExit(2), after a message that says what to do, for everything that cannot work. So it does after --check."""
     parser = build_parser()
     flags = parser.parse_args(arguments)
     try:
-        words = flags_first(_origins(flags, environ))
+        asked = _Asked(parser, flags, flags_first(_origins(flags, environ)), environ)
     except UsageError as error:
         parser.error(str(error))
-    return _Asked(parser, flags, words, environ).options()
+    if flags.check:
+        sys.exit(asked.check())
+    return asked.options()
 
 
 def _origins(flags: argparse.Namespace, environ: Mapping[str, str]) -> list[dict[str, Said]]:
@@ -108,10 +114,23 @@ class _Asked:
         self._words = words
         self._environ = environ
 
+    def check(self) -> int:
+        """The exit code."""
+        from .checking.check import check
+
+        in_a_lone_pod = bool(self._environ.get("KUBERNETES_SERVICE_HOST")) and not {"rendezvous", "standalone"} & {
+            *self._words
+        }
+        urls = () if in_a_lone_pod else self._urls()
+        return check(urls, self._job(), self._access(urls), self._environ, in_a_lone_pod)
+
     def options(self) -> Options:
+        if self._flags.script is None:
+            self._fail("the following arguments are required: script")
         program = self._program()
         names = imported_names(program)
         python = self._python()
+        output = output_settings(self._words, self._fail, folds_tracebacks=not self._is_on("verbose"))
         endpoint = self._endpoint()
         urls = () if endpoint is not None else self._urls()
         serves = not urls and endpoint is None
@@ -139,7 +158,10 @@ class _Asked:
             host=self._environ.get(worker_environment.HOST) or socket.gethostname(),
             pod=self._environ.get(worker_environment.POD, ""),
             watch_pods=self._watch_pods(),
-            log_dir=self._log_dir(),
+            log_dir=log_folder(self._words, output, self._fail),
+            output=output,
+            verbose=self._is_on("verbose"),
+            quiet=self._is_on("quiet"),
             drain_signals=self._drain_signals(),
             role=self._role(),
             virtual_local_rank=self._is_on("virtual_local_rank"),
@@ -310,19 +332,6 @@ class _Asked:
             return checked_selector(given[0])
         except UsageError as error:
             self._fail(f"{given[1]}: {error}")
-
-    def _log_dir(self) -> Path | None:
-        given = self._text("log_dir")
-        if given is None:
-            return None
-        folder, where = Path(given[0]), given[1]
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            self._fail(f"{where} is {given[0]!r}, which cannot be used: {error.strerror}")
-        if not os.access(folder, os.W_OK | os.X_OK):
-            self._fail(f"{where} is {given[0]!r}, which cannot be written to")
-        return folder.absolute()
 
     def _access(self, urls: Sequence[str]) -> Access:
         given = {name: self._text(name) for name in ("token_file", "tls_ca", "tls_cert", "tls_key")}

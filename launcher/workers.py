@@ -13,7 +13,7 @@ from ..rendezvous.scratch import scratch_folder
 from .address import interface_with
 from .guarding import Guard
 from .options import Options
-from .output import OutputThread
+from .output.room import Output
 from .reporter import Reporter
 from .restarting.environment import ScriptSettings
 from .restarting.fork_server import ForkServer
@@ -103,7 +103,7 @@ def make_workers(
     environ: Mapping[str, str],
     address: str,
     agent: str,
-    output: OutputThread,
+    output: Output,
     guard: Guard,
     reporter: Reporter,
 ) -> Workers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 WORKER = "ELASTIC_WORKER"  # the worker's nonce, 32 hex digits
 CONTROL_FD = "ELASTIC_CONTROL_FD"  # inherited socketpair to the agent: one JSON message a line
 PROGRESS_FD = "ELASTIC_PROGRESS_FD"  # inherited memfd, see progress.py
+MARK = "ELASTIC_MARK"  # a word of one process and all that it starts, by which its agent finds them
 LOCAL_RANK = "ELASTIC_LOCAL_RANK"  # slot on this host, from 0
 LOCAL_WORLD_SIZE = "ELASTIC_LOCAL_WORLD_SIZE"  # number of slots on this host
 JOB = "ELASTIC_JOB"  # the job's name
