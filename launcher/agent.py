@@ -21,6 +21,7 @@ from .address import address_towards_any
 from .adopted import reap_adopted
 from .ending import Ending
 from .endpoint import Seat, take_seat
+from .error_reply import reply
 from .guarding import Guard
 from .logs import ReporterHandler
 from .options import Options
@@ -218,7 +219,8 @@ class Agent:
             self._relay.start_all()
 
     async def _watch(self, client: Client) -> None:
-        """Looks after what nothing tells. A lost server ends nothing as long as workers live: an intact ring goes on."""
+        """Looks after what nothing tells. A lost server ends nothing as long as workers train: an intact ring goes on."""
+        idle_since: float | None = None
         while True:
             await asyncio.sleep(_WATCH_PERIOD)
             assert self._relay is not None
@@ -234,11 +236,15 @@ class Agent:
             self._reporter.say_once(
                 "the rendezvous server is lost: the workers go on without it, and the agent looks for it"
             )
-            if not self._relay.slots:
-                gone = self._loop.time() - client.disconnected_since
-                if gone > self._options.rendezvous_timeout:
-                    text = f"the rendezvous server has been gone for {gone:.0f} s, and no worker is left here"
-                    self._end(Ending(exits.UNREACHABLE, text))
+            if not all(worker.is_idle for worker in self._relay.slots):
+                idle_since = None
+                continue
+            now = self._loop.time()
+            idle_since = idle_since or now
+            if now - max(idle_since, client.disconnected_since) > self._options.rendezvous_timeout:
+                gone = now - client.disconnected_since
+                text = f"the rendezvous server has been gone for {gone:.0f} s, and no worker trains here"
+                self._end(Ending(exits.UNREACHABLE, text, ask=signal.SIGTERM))
 
     def _leave_the_job(self, why: str) -> None:
         if self._ending.done() or (self._relay is not None and self._relay.draining):
@@ -309,6 +315,9 @@ class Agent:
     async def _leave(self, ending: Ending, life: asyncio.Future[None]) -> None:
         self._log_handler.setLevel(logging.CRITICAL)  # connections that end are no news from here on
         self._reporter.say(ending.last_words())
+        trouble = reply(ending, self._environ)
+        if trouble:
+            self._reporter.say(f"warning: {trouble}")
         if self._client is not None:
             await self._client.close()
             await asyncio.wait([life], timeout=2.0)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from torch.distributed.run import get_args_parser
+from torch.distributed.run import get_args_parser, parse_min_max_nnodes
 
 from elastic_launch.launcher.endpoint import Endpoint
 from elastic_launch.launcher.options import Options, parse
@@ -114,6 +114,20 @@ def test_a_flag_wins_over_any_variable_and_our_variables_over_torchrun_s() -> No
     assert options("train.py", ELASTIC_JOB="b", PET_RDZV_ID="c").job == "b"
     assert options("train.py", PET_RDZV_ID="c").job == "c"
     assert options("--job", "d", "--rdzv-id", "a", "train.py").job == "d"
+
+
+def test_the_lines_that_the_documentation_shows_are_lines_of_both_launchers() -> None:
+    page = (TABLE.parent / "from-torchrun.md").read_text()
+    lines = [line.split()[1:] for line in re.findall(r"`(torchrun -[^`]*)`", page)]
+    assert len(lines) >= 4
+    for line in lines:
+        words = ["1" if word == "$N" else word.replace("$N", "1") for word in line]
+        theirs = get_args_parser().parse_args(words)
+        asked = options(*words)
+        fewest, most = parse_min_max_nnodes(theirs.nnodes)
+        nproc = int(theirs.nproc_per_node)
+        assert (asked.min, asked.max, asked.nproc) == (fewest * nproc, most * nproc, nproc)
+        assert (asked.endpoint is None) == (most == 1)
 
 
 # --- sizes ---
