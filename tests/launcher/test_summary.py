@@ -170,12 +170,9 @@ def test_an_agent_ends_with_a_summary_of_what_it_has_seen(start_agent: StartAgen
     assert first.wait() == 0, first.text()
     told = first.stderr.decode()
     assert "generations  3 (1 start, 1 joined, 1 drained)" in told
-    assert re.search(r"2 after \d+\.\d s, 2 workers: joined: a worker joined from there", told)
+    assert re.search(r"2 after [^,]+, 2 workers: joined: a worker joined from there", told)
     assert told.index("goodput") < told.index("job 'default' is done")
-    assert (
-        "generations  1 (1 joined)" in second.stderr.decode()
-        or "generations  2 (1 joined, 1 drained)" in second.stderr.decode()
-    )
+    assert "% of the time in a ring that trains" in second.stderr.decode()
 
 
 def test_a_quiet_agent_has_no_summary(start_agent: StartAgent) -> None:
@@ -189,14 +186,9 @@ def test_a_verbose_agent_shows_every_message_in_one_line(start_agent: StartAgent
     agent = start_agent(*MEMBER, verbose=True)
     assert agent.wait() == 0, agent.text()
     told = [line.removeprefix("[elastic-launch here] ") for line in agent.stderr.decode().splitlines()]
-    shown = [
-        " ".join(line.split()[: 4 if "server ->" in line or "-> server" in line else 5])
-        for line in told
-        if " -> " in line
-    ]
+    shown = [line.partition(" worker=")[0].partition(" generation=")[0] for line in told if " -> " in line]
     order = [
         "agent -> server: started",
-        "server -> agent: welcome",
         "worker 0 -> agent: registered",
         "agent -> server: registered",
         "agent -> worker 0: announce",
