@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import signal
 import traceback
 import uuid
@@ -64,7 +65,7 @@ class Agent:
         self._loop.set_exception_handler(self._on_bug)
         self._guard.watch(self._loop)
         self._loop.add_signal_handler(signal.SIGINT, self._interrupted)
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGHUP, *self._options.drain_signals):
             self._loop.add_signal_handler(number, self._terminated, number)
         life = asyncio.ensure_future(self._ending_with_its_errors(self._live()))
         try:
@@ -87,7 +88,7 @@ class Agent:
         urls = options.urls
         if options.serves:
             relay.start_all()  # first: they import for longer than the server does
-            self._server = await JobServer.start(address, options)
+            self._server = await JobServer.start(options.server_address or address, options, self._spec())
             self._invite(self._server.url)
             urls = (self._server.url,)
         tokens = options.access.tokens()
@@ -153,18 +154,19 @@ class Agent:
 
     def _hello(self) -> Hello:
         assert self._relay is not None
+        spec = self._spec() if self._options.describes_job else None
+        return self._relay.hello(self._name, self._options.host, spec)
+
+    def _spec(self) -> JobSpec:
         options = self._options
-        spec = None
-        if options.describes_job:
-            spec = JobSpec(
-                min=options.min,
-                max=options.max,
-                max_restarts=options.max_restarts,
-                min_timeout=options.min_timeout,
-                hang_timeout=options.hang_timeout,
-                shutdown_timeout=options.shutdown_timeout,
-            )
-        return self._relay.hello(self._name, options.host, spec)
+        return JobSpec(
+            min=options.min,
+            max=options.max,
+            max_restarts=options.max_restarts,
+            min_timeout=options.min_timeout,
+            hang_timeout=options.hang_timeout,
+            shutdown_timeout=options.shutdown_timeout,
+        )
 
     def _send(self, message: ToServer) -> None:
         if self._client is not None:
@@ -276,11 +278,12 @@ class Agent:
             await asyncio.wait([life], timeout=2.0)
         if self._server is not None and not self._at_once.is_set():
             others = self._server.connected_agents
+            limit = self._options.shutdown_timeout
             if others and ending.code == exits.SUCCESS and self._relay is not None and self._relay.draining:
-                self._reporter.say(
-                    f"{others} other agents need the server in this agent: it goes on for {self._options.shutdown_timeout:g} s"
-                )
-            waiting = asyncio.ensure_future(self._server.wait_until_all_have_left(self._options.shutdown_timeout))
+                limit = math.inf if self._options.outstays else limit
+                until = "until they have left" if limit == math.inf else f"for {limit:g} s"
+                self._reporter.say(f"{others} other agents need the server in this agent: it goes on {until}")
+            waiting = asyncio.ensure_future(self._server.wait_until_all_have_left(limit))
             hurried = asyncio.ensure_future(self._at_once.wait())
             await asyncio.wait([waiting, hurried], return_when=asyncio.FIRST_COMPLETED)
             hurried.cancel()

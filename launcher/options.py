@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import signal
 import socket
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
@@ -17,9 +18,12 @@ from ..errors import UsageError
 from ..rendezvous import worker_environment
 from ..rendezvous.names import check_job_name
 from .access import Access
-from .address import AddressError, address_of_interface, checked_address
+from .address import AddressError, address_of_interface, checked_address, in_url
+from .batch import nodes
+from .batch.scheduler import company, name_of_scheduler
+from .batch.step import Step, find_step
 from .devices import count_cpus, count_gpus
-from .flags import own
+from .flags import own, slurm
 from .flags.parsing import build_parser
 from .flags.words import Said, Words, from_flags, from_variables
 from .peer_selector import checked_selector
@@ -27,6 +31,7 @@ from .program import Program, find_program
 from .self_joining import imported_names, joins_by_itself
 
 DEFAULT_JOB = "default"
+_NOT_FOR_DRAINING = (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGINT)
 _ON_CHANGE = ("auto", "in-process", "restart")
 _ON = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
@@ -41,6 +46,9 @@ class Options:
     `watch_pods` is a label selector of this agent's peers, which it watches; empty to watch none.
     `command` is what a worker runs that takes part in the job itself. With `restarts`, workers run `program`, which is started
     again at each change; `uses_torch` and `preload` say what is imported ahead of that.
+    `server_address` is where the server in this agent listens, None for `address`; it
+    `outstays` the leaving of its own workers for as long as other agents need it. `drain_signals` drain as SIGTERM does;
+    where `everybody_is_signalled`, as by a batch system, each process of the job gets its signals and not the agent alone.
     """
 
     command: tuple[str, ...]
@@ -57,6 +65,10 @@ class Options:
     shutdown_timeout: float = 30.0
     rendezvous_timeout: float = 60.0
     address: str | None = None
+    server_address: str | None = None
+    outstays: bool = False
+    drain_signals: tuple[signal.Signals, ...] = ()
+    everybody_is_signalled: bool = False
     host: str = "localhost"
     pod: str = ""
     watch_pods: str = ""
@@ -84,7 +96,7 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Options:
 
 def _origins(flags: argparse.Namespace, environ: Mapping[str, str]) -> list[dict[str, Said]]:
     """What was said, by whom; who comes first has the last word."""
-    return [from_flags(flags, own.NAMES), from_variables(environ, own.NAMES)]
+    return [from_flags(flags, own.NAMES), from_variables(environ, own.NAMES), slurm.said(environ)]
 
 
 class _Asked:
@@ -97,6 +109,7 @@ class _Asked:
         self._flags = flags
         self._words = words
         self._environ = environ
+        self._step: Step | None = None  # of several agents that meet in it, at the server in one of them
 
     def options(self) -> Options:
         program = self._program()
@@ -112,7 +125,8 @@ class _Asked:
             min=minimum,
             max=maximum,
             nproc=nproc,
-            describes_job=not urls or self._text("min") is not None or self._text("max") is not None,
+            # All agents of a step say the same, and a stranger's server at its place is to say that it does not know the job.
+            describes_job=not urls or (not self._step and not {"min", "max"}.isdisjoint(self._words)),
             job=self._job(),
             urls=urls,
             port=self._port(serves=not urls),
@@ -122,6 +136,10 @@ class _Asked:
             shutdown_timeout=self._seconds("shutdown_timeout", 30.0),
             rendezvous_timeout=self._seconds("rendezvous_timeout", 60.0),
             address=self._address(serves=not urls),
+            server_address=self._server_address(serves=not urls),
+            outstays=self._step is not None,
+            drain_signals=self._drain_signals(),
+            everybody_is_signalled=bool(name_of_scheduler(self._environ)),
             host=self._environ.get(worker_environment.HOST) or socket.gethostname(),
             pod=self._environ.get(worker_environment.POD, ""),
             watch_pods=self._watch_pods(),
@@ -166,15 +184,16 @@ class _Asked:
         nproc = self._nproc()
         minimum = self._count("min", least=1, default=1)
         maximum = self._count("max", least=1, default=0)
+        agents = self._step.tasks if self._step is not None else 1
+        here = nproc or (0 if maximum and serves and agents == 1 else count_gpus(self._environ) or 1)
         if maximum:
             most = f"--max {maximum}"
-        elif nproc:
-            maximum, most = nproc, f"--max {nproc} (the default: --nproc-per-node)"
         else:
-            maximum = count_gpus(self._environ) or 1
-            most = f"--max {maximum} (the default: the GPUs of this host, or 1)"
-        if not nproc:
-            nproc = maximum if serves else min(maximum, count_gpus(self._environ) or 1)
+            maximum = here * agents
+            each = f", for each of {agents} tasks" if agents > 1 else ""
+            what = "--nproc-per-node" if nproc else "the GPUs of this host, or 1"
+            most = f"--max {maximum} (the default: {what}{each})"
+        nproc = nproc or min(maximum, here or maximum)
         if minimum > maximum and (serves or self._text("min") is not None):
             self._fail(f"--min {minimum} is above {most}: raise --max or lower --min")
         if nproc > maximum:
@@ -212,12 +231,28 @@ class _Asked:
             self._fail(f"{given[1]} and --standalone contradict each other: leave one of them out")
         if given is not None:
             return tuple(self._checked_url(url.strip(), given[1]) for url in given[0].split(","))
-        if self._environ.get("KUBERNETES_SERVICE_HOST") and not alone:
+        if alone:
+            return ()
+        step = find_step(self._environ)
+        if step is not None and step.tasks > 1:
+            self._step = step
+            return () if step.serves else (self._url_in(step),)
+        beside = company(self._environ)
+        if beside:
+            self._fail(
+                f"{beside}, and no --rendezvous was given: each would train on its own. Start elastic-rendezvous, and"
+                " give its --rendezvous http://HOST:PORT to all, or --standalone if that is what you want"
+            )
+        if self._environ.get("KUBERNETES_SERVICE_HOST"):
             self._fail(
                 "this is a pod, and no --rendezvous was given: it would train on its own, beside its peers. Give"
                 " --rendezvous http://SERVICE:PORT (or ELASTIC_RENDEZVOUS), or --standalone if that is what you want"
             )
         return ()
+
+    def _url_in(self, step: Step) -> str:
+        place = "127.0.0.1" if len(step.nodes) == 1 else nodes.place_of(step.nodes[0])
+        return "http://" + in_url(place, self._port(serves=False))
 
     def _checked_url(self, url: str, where: str) -> str:
         try:
@@ -230,10 +265,10 @@ class _Asked:
         return url.rstrip("/")
 
     def _port(self, serves: bool) -> int:
-        port = self._count("port", least=0, default=0)
+        port = self._count("port", least=0, default=self._step.port if self._step is not None else 0)
         if port > 65535:
             self._fail(f"--port is {port}: give a port from 1 to 65535, or 0 for any free one")
-        if port and not serves:
+        if port and not serves and self._step is None:
             self._fail("--port is for the server in this agent, but --rendezvous names another server: leave one out")
         return port
 
@@ -259,7 +294,26 @@ class _Asked:
                 return address_of_interface(interface[0])
         except AddressError as error:
             self._fail(str(error))
-        return "127.0.0.1" if serves else None
+        return "127.0.0.1" if serves and self._step is None else self._server_address(serves)
+
+    def _server_address(self, serves: bool) -> str | None:
+        """Only in a step: where its other agents look for the server, whichever network the workers use."""
+        if not serves or self._step is None:
+            return None
+        try:
+            return nodes.own_address(self._step.node, self._step.nodes)
+        except AddressError as error:
+            self._fail(str(error))
+
+    def _drain_signals(self) -> tuple[signal.Signals, ...]:
+        value, where = self._text("drain_signals") or ("", "")
+        found = []
+        for name in filter(None, (part.strip().upper() for part in value.split(","))):
+            number = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)
+            if not isinstance(number, signal.Signals) or number in _NOT_FOR_DRAINING:
+                self._fail(f"{where} is {value!r}: give signals that may be caught, such as USR1, or USR1,USR2")
+            found.append(number)
+        return tuple(found)
 
     def _watch_pods(self) -> str:
         given = self._text("watch_pods")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.machinery
 import shutil
+import signal
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..rendezvous import worker_environment
 from .guarding import Guard
 from .options import Options
 from .output import OutputThread
@@ -106,7 +108,7 @@ def make_workers(
 ) -> Workers:
     surroundings = Surroundings(
         command=options.command,
-        environ=_with_threads_bounded(options, environ, reporter),
+        environ={**_with_threads_bounded(options, environ, reporter), **_signals_left_to_the_agent(options)},
         job=options.job,
         host=options.host,
         address=address,
@@ -126,6 +128,13 @@ def _with_threads_bounded(options: Options, environ: Mapping[str, str], reporter
         return environ
     reporter.say("OMP_NUM_THREADS is 1 for each worker, as several share this host: set it to choose otherwise")
     return {**environ, "OMP_NUM_THREADS": "1"}
+
+
+def _signals_left_to_the_agent(options: Options) -> Mapping[str, str]:
+    if not options.everybody_is_signalled:
+        return {}
+    names = [number.name for number in (signal.SIGTERM, *options.drain_signals)]
+    return {worker_environment.AGENT_ANSWERS: ",".join(names)}
 
 
 def _is_there(module: str) -> bool:

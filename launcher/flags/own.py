@@ -9,7 +9,7 @@ from typing import Any
 NAMES = (
     "min", "max", "nproc_per_node", "job", "max_restarts", "min_timeout", "hang_timeout", "shutdown_timeout",
     "rendezvous", "standalone", "port", "rendezvous_timeout", "advertise_address", "network_interface",
-    "on_change", "preload", "token_file", "tls_ca", "tls_cert", "tls_key", "watch_pods", "log_dir",
+    "drain_signals", "on_change", "preload", "token_file", "tls_ca", "tls_cert", "tls_key", "watch_pods", "log_dir",
 )  # fmt: skip
 
 
@@ -44,7 +44,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="workers of this agent: a number, auto (GPUs, else 1), gpu or cpu (default: --max if this agent serves the"
         " job, else auto)",
     )
-    job.add_argument("--job", metavar="NAME", help="name of the job (default: default)")
+    job.add_argument(
+        "--job", metavar="NAME", help="name of the job (default: default; under Slurm from the job's number)"
+    )
     job.add_argument("--max-restarts", metavar="N", help="crashes of workers that the whole job survives (default 3)")
     job.add_argument("--min-timeout", metavar="S", help="seconds below --min until the job fails (default 600)")
     job.add_argument(
@@ -54,6 +56,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--shutdown-timeout",
         metavar="S",
         help="seconds that workers have to end in order before they are killed (default 30)",
+    )
+    job.add_argument(
+        "--drain-signals",
+        metavar="SIGNALS",
+        help="signals that drain this agent as SIGTERM does, with commas between them (default: USR1 under Slurm, else none)",
     )
     job.add_argument(
         "--on-change",
@@ -72,7 +79,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--rendezvous", metavar="URL", help="http[s]://HOST:PORT of the job's server; several with commas between them"
     )
     meeting.add_argument("--standalone", action="store_const", const="1", help="serve the job alone, also in a pod")
-    meeting.add_argument("--port", metavar="PORT", help="port of the server in this agent (default 0: any free one)")
+    meeting.add_argument(
+        "--port",
+        metavar="PORT",
+        help="port of the server in this agent (default 0: any free one; under Slurm from the job's number)",
+    )
     meeting.add_argument(
         "--rendezvous-timeout", metavar="S", help="seconds to look for the server at the start (default 60)"
     )

@@ -23,6 +23,8 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader, get_worker_info
 
+from ..shield import raise_shield_over_handlers
+
 Collate = Callable[[list[Any]], Any]
 
 _NOTHING = -1
@@ -129,6 +131,7 @@ class _Beginning:
         if self._dies_with_parent:
             # A forked process holds copies of the trainer's sockets: while it lives, peers do not see them closed.
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        raise_shield_over_handlers()
         info = _worker()
         object.__setattr__(info, "dataset", info.dataset.dataset)  # users' functions look for their own data set
         if self._user_function is not None:
