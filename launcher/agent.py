@@ -19,6 +19,7 @@ from ..rendezvous.messages import Hello, JobSpec, Stop, ToAgent, ToServer, Welco
 from . import exits
 from .address import address_towards_any
 from .adopted import reap_adopted
+from .batch.requeue import requeue
 from .ending import Ending
 from .guarding import Guard
 from .logs import ReporterHandler
@@ -52,6 +53,7 @@ class Agent:
         self._ending: asyncio.Future[Ending] = self._loop.create_future()
         self._at_once = asyncio.Event()
         self._interrupts = 0
+        self._drained_by = 0
         self._welcomes = 0
         self._workers: Workers | None = None
         self._relay: Relay | None = None
@@ -212,6 +214,7 @@ class Agent:
     def _terminated(self, number: int) -> None:
         if self._ending.done() or (self._relay is not None and self._relay.draining):
             return
+        self._drained_by = number
         self._reporter.say(f"{signal.Signals(number).name}: this agent's workers leave the job")
         if self._relay is None:
             self._end(Ending(exits.SUCCESS, "drained before any worker was started"))
@@ -290,6 +293,16 @@ class Agent:
             if waiting.done() and not waiting.result():
                 self._reporter.say("other agents were still connected to the server in this one: they have lost it")
             waiting.cancel()
+
+        if ending.code == exits.SUCCESS and self._relay is not None and self._relay.draining:
+            await self._requeue()
+
+    async def _requeue(self) -> None:
+        job, when = self._options.requeued_job, self._options.requeue
+        if job and when != "never":
+            in_any_case = when == "always" and self._drained_by in self._options.drain_signals
+            said = await self._loop.run_in_executor(None, requeue, job, in_any_case)
+            self._reporter.say(said)
 
     async def _close(self) -> None:
         if self._workers is not None:

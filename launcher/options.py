@@ -20,6 +20,7 @@ from ..rendezvous.names import check_job_name
 from .access import Access
 from .address import AddressError, address_of_interface, checked_address, in_url
 from .batch import nodes
+from .batch.requeue import job_to_requeue
 from .batch.scheduler import company, name_of_scheduler
 from .batch.step import Step, find_step
 from .devices import count_cpus, count_gpus
@@ -47,8 +48,9 @@ class Options:
     `command` is what a worker runs that takes part in the job itself. With `restarts`, workers run `program`, which is started
     again at each change; `uses_torch` and `preload` say what is imported ahead of that.
     `server_address` is where the server in this agent listens, None for `address`; it
-    `outstays` the leaving of its own workers for as long as other agents need it. `drain_signals` drain as SIGTERM does;
-    where `everybody_is_signalled`, as by a batch system, each process of the job gets its signals and not the agent alone.
+    `outstays` the leaving of its own workers for as long as other agents need it. `drain_signals` drain as SIGTERM does.
+    `requeued_job` is the number of a Slurm job that this agent puts back into the queue when `requeue` says so.
+    Where `everybody_is_signalled`, as by a batch system, each process of the job gets its signals and not the agent alone.
     """
 
     command: tuple[str, ...]
@@ -68,6 +70,8 @@ class Options:
     server_address: str | None = None
     outstays: bool = False
     drain_signals: tuple[signal.Signals, ...] = ()
+    requeue: str = "preempted"
+    requeued_job: str = ""
     everybody_is_signalled: bool = False
     host: str = "localhost"
     pod: str = ""
@@ -139,6 +143,8 @@ class _Asked:
             server_address=self._server_address(serves=not urls),
             outstays=self._step is not None,
             drain_signals=self._drain_signals(),
+            requeue=self._choice("requeue", ("preempted", "always", "never")),
+            requeued_job=job_to_requeue(self._environ),
             everybody_is_signalled=bool(name_of_scheduler(self._environ)),
             host=self._environ.get(worker_environment.HOST) or socket.gethostname(),
             pod=self._environ.get(worker_environment.POD, ""),
@@ -304,6 +310,13 @@ class _Asked:
             return nodes.own_address(self._step.node, self._step.nodes)
         except AddressError as error:
             self._fail(str(error))
+
+    def _choice(self, name: str, choices: Sequence[str]) -> str:
+        """The first one if nothing was said."""
+        value, where = self._text(name) or (choices[0], "")
+        if value not in choices:
+            self._fail(f"{where} is {value!r}: give {', '.join(choices[:-1])} or {choices[-1]}")
+        return value
 
     def _drain_signals(self) -> tuple[signal.Signals, ...]:
         value, where = self._text("drain_signals") or ("", "")

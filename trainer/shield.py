@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -16,20 +17,27 @@ from ..rendezvous import worker_environment
 
 
 def raise_shield() -> None:
-    """For this process, and those that it forks; programs that it starts are as they were. Handlers of the script stay."""
+    """For this process. Handlers that the script has set stay, and programs that it starts are as they were."""
     if threading.current_thread() is not threading.main_thread():
         return  # Python gives signals to the main thread only
     caught = _caught()
     for number in _named():
         if not caught >> (number - 1) & 1:
             signal.signal(number, _leave_it_to_the_agent)
+    # `multiprocessing` ends its processes with SIGTERM, and waits for them.
+    os.register_at_fork(after_in_child=_let_sigterm_through)
 
 
-def raise_shield_over_handlers() -> None:
-    """For a process of a DataLoader, whose own handler would end it."""
+def raise_shield_of_child(is_wanted: Callable[[], bool]) -> None:
+    """For a process of a DataLoader, which torch has made die of SIGTERM. It still ends by that if nobody wants it."""
+
+    def end_unless_wanted(number: int, frame: FrameType | None) -> None:
+        if not is_wanted():
+            os._exit(0)
+
     if threading.current_thread() is threading.main_thread():
         for number in _named():
-            signal.signal(number, _leave_it_to_the_agent)
+            signal.signal(number, end_unless_wanted)
 
 
 def _named() -> list[signal.Signals]:
@@ -48,3 +56,8 @@ def _caught() -> int:
 
 def _leave_it_to_the_agent(number: int, frame: FrameType | None) -> None:
     pass
+
+
+def _let_sigterm_through() -> None:
+    if signal.getsignal(signal.SIGTERM) is _leave_it_to_the_agent:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -9,7 +9,7 @@ from typing import Any
 NAMES = (
     "min", "max", "nproc_per_node", "job", "max_restarts", "min_timeout", "hang_timeout", "shutdown_timeout",
     "rendezvous", "standalone", "port", "rendezvous_timeout", "advertise_address", "network_interface",
-    "drain_signals", "on_change", "preload", "token_file", "tls_ca", "tls_cert", "tls_key", "watch_pods", "log_dir",
+    "drain_signals", "requeue", "on_change", "preload", "token_file", "tls_ca", "tls_cert", "tls_key", "watch_pods", "log_dir",
 )  # fmt: skip
 
 
@@ -61,6 +61,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--drain-signals",
         metavar="SIGNALS",
         help="signals that drain this agent as SIGTERM does, with commas between them (default: USR1 under Slurm, else none)",
+    )
+    job.add_argument(
+        "--requeue",
+        metavar="WHEN",
+        help="under Slurm, put the drained job back into the queue: preempted, if Slurm would have done so; always, after"
+        " --drain-signals too; never (default preempted)",
     )
     job.add_argument(
         "--on-change",

@@ -81,11 +81,11 @@ class Cluster:
         self._binaries = _binaries()
         self._network = Network()
         try:
-            self._head = self._start_host(_CONTROLLER, self._network.address, self._network.inside)
+            self.head = self._start_host(_CONTROLLER, self._network.address, self._network.inside)
             hosts = [self._network.add_host() for _ in range(count)]
             self.nodes = [self._start_node(number, host) for number, host in enumerate(hosts, 1)]
             self._configure()
-            self._serve(self._head, "slurmctld", "-D")
+            self._serve(self.head, "slurmctld", "-D")
             for node in self.nodes:
                 self._serve(node, "slurmd", "-D", "-N", node.name, "-d", str(self._binaries["slurmstepd"]))
             wait_for(self._is_up, 60, "all nodes of the Slurm cluster")
@@ -98,7 +98,7 @@ class Cluster:
     def ask(self, program: str, *arguments: str) -> str:
         """The output of one of Slurm's commands, on the submitting host."""
         asked = subprocess.run(
-            [*self._head.inside, str(self._binaries[program]), *arguments],
+            [*self.head.inside, str(self._binaries[program]), *arguments],
             env=self._environment(),
             capture_output=True,
             text=True,
@@ -113,7 +113,7 @@ class Cluster:
             "tests.slurm.passing_on",
             [str(self._binaries["srun"]), *arguments],
             self._environment(),
-            inside=self._head.inside,
+            inside=self.head.inside,
         )
         self.commands.append(command)
         return command
@@ -125,14 +125,15 @@ class Cluster:
         flags = (f"--output={self.folder}/out-%A_%a.txt", "--open-mode=append", *flags)
         return int(self.ask("sbatch", "--parsable", *flags, str(file)).split(";")[0])
 
-    def output_of(self, job: int) -> str:
-        return "".join(file.read_text(errors="replace") for file in sorted(self.folder.glob(f"out-{job}_*.txt")))
+    def output_of(self, job: int | str) -> str:
+        files = sorted(self.folder.glob(f"out-{str(job).partition('_')[0]}_*.txt"))
+        return "".join(file.read_text(errors="replace") for file in files)
 
-    def about_job(self, job: int) -> dict[str, str]:
+    def about_job(self, job: int | str) -> dict[str, str]:
         """What `scontrol show job` says of it."""
         return dict(re.findall(r"(\S+?)=(\S*)", self.ask("scontrol", "show", "job", str(job))))
 
-    def wait_for_job(self, job: int, state: str, limit: float = 60) -> dict[str, str]:
+    def wait_for_job(self, job: int | str, state: str, limit: float = 60) -> dict[str, str]:
         try:
             wait_for(lambda: self.about_job(job)["JobState"] == state, limit, f"job {job} to be {state}")
         except AssertionError as error:
@@ -164,17 +165,15 @@ class Cluster:
         for command in self.commands:
             command.end()
         self.commands.clear()
-        names = ",".join(node.name for node in self.nodes)
-        jobs = self.ask("squeue", "--noheader", "--format=%A").split()
-        if jobs:
-            self.ask("scancel", "--signal=KILL", "--full", *jobs)
-            self.ask("scancel", *jobs)
+        self.ask("scancel", "--quiet", "--user=root")
         for node in self.nodes:
             for pid in self.processes(node, "elastic_launch"):
                 subprocess.run([*node.inside, "kill", "-9", str(pid)], check=False, capture_output=True, timeout=10)
         wait_for(lambda: not self.ask("squeue", "--noheader").split(), 60, "the end of all jobs")
-        if "drain" in self.ask("sinfo", "--noheader", "--format=%T"):
-            self.ask("scontrol", "update", f"nodename={names}", "state=resume")
+        for line in self.ask("sinfo", "--noheader", "--Node", "--partition=work", "--format=%N %T").splitlines():
+            name, state = line.split()
+            if "drain" in state:
+                self.ask("scontrol", "update", f"nodename={name}", "state=resume")
         wait_for(self._is_up, 30, "all nodes in service")
 
     def close(self) -> None:
@@ -206,7 +205,7 @@ class Cluster:
         return Node(name, address, ("nsenter", "--target", child, "--net", "--uts", "--pid", "--mount"))
 
     def _configure(self) -> None:
-        everybody = [self._head, *self.nodes]
+        everybody = [self.head, *self.nodes]
         lines = ["127.0.0.1 localhost", *(f"{host.address} {host.name}" for host in everybody)]
         (self.folder / "hosts").write_text("\n".join(lines) + "\n")
         for name in ("state", *(f"spool-{node.name}" for node in self.nodes)):
@@ -216,7 +215,7 @@ class Cluster:
         (self.folder / "slurm.conf").write_text(
             _CONFIGURATION.format(
                 controller=_CONTROLLER,
-                address=self._head.address,
+                address=self.head.address,
                 plugins=self._binaries["plugins"],
                 folder=self.folder,
                 kill_wait=self.KILL_WAIT,
@@ -254,7 +253,7 @@ class Cluster:
         assert not dead, f"ended: {dead}; see {self.folder}: {_last_words(self.folder)}"
         answer = subprocess.run(
             [
-                *self._head.inside,
+                *self.head.inside,
                 str(self._binaries["sinfo"]),
                 "--noheader",
                 "--Node",

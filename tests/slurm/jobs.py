@@ -34,6 +34,10 @@ class SlurmLab(Lab):
         self.commands.append(command)
         return command
 
+    def submit(self, script: str, flags: str) -> int:
+        """sbatch with these flags; the job's number."""
+        return self.cluster.submit(script, *flags.split())
+
     def agents(self, node: Node) -> list[int]:
         return [pid for pid in self.cluster.processes(node, "elastic_launch.launcher.main") if pid > 1]
 
