@@ -248,6 +248,7 @@ class _Asked:
             self._fail(
                 f"{beside}, and no --rendezvous was given: each would train on its own. Start elastic-rendezvous, and"
                 " give its --rendezvous http://HOST:PORT to all, or --standalone if that is what you want"
+                + (". Put srun in front, and they find each other by themselves" if "srun" in beside else "")
             )
         if self._environ.get("KUBERNETES_SERVICE_HOST"):
             self._fail(

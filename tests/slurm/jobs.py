@@ -38,6 +38,12 @@ class SlurmLab(Lab):
         """sbatch with these flags; the job's number."""
         return self.cluster.submit(script, *flags.split())
 
+    def wait_for_return(self, job: int | str) -> dict[str, str]:
+        """Until a job that was requeued runs again, without the two minutes that Slurm would have it wait."""
+        self.cluster.wait_for_job(job, "PENDING")
+        self.cluster.ask("scontrol", "update", f"jobid={job}", "starttime=now")
+        return self.cluster.wait_for_job(job, "RUNNING", limit=90)
+
     def agents(self, node: Node) -> list[int]:
         return [pid for pid in self.cluster.processes(node, "elastic_launch.launcher.main") if pid > 1]
 

@@ -60,8 +60,7 @@ def test_a_job_that_is_preempted_goes_on_from_its_last_step_when_it_is_requeued(
     last = job.step()
     assert not job.journal("redo")
 
-    about = job.cluster.wait_for_job(number, "RUNNING", limit=150)
-    assert about["Restarts"] == "1"
+    assert job.wait_for_return(number)["Restarts"] == "1"
     job.wait_for_step(last + 5)
     job.finish()
     job.cluster.wait_for_job(number, "COMPLETED")
@@ -78,13 +77,28 @@ def test_a_job_that_its_time_limit_warns_is_requeued_if_it_says_so(job: SlurmLab
     job.wait_for_world(2)
     job.wait_for_steps(5)
     job.cluster.ask("scancel", "--signal=USR1", str(number))  # what Slurm does a minute before the limit
-    job.cluster.wait_for_job(number, "PENDING")
-    job.cluster.wait_for_job(number, "RUNNING", limit=150)
+    job.wait_for_return(number)
     job.wait_for_steps(5)
     job.finish()
     job.cluster.wait_for_job(number, "COMPLETED")
     assert not job.journal("redo")
     job.assert_exact()
+
+
+def test_a_script_that_knows_nothing_of_the_job_is_drained_by_scancel(job: SlurmLab) -> None:
+    script = job.folder / "plain.py"
+    script.write_text(
+        "import os, time, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "print('in a world of', dist.get_world_size(), flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    srun = job.srun("-N2", "--min", "1", "--max", "2", script=str(script))
+    job.wait_for_text(srun, "in a world of 2")
+    job.cluster.ask("scancel", str(job.cluster.current_job()))
+    srun.wait()
+    assert srun.output.count("drained: this agent's workers have left the job") == 2, srun.output
+    assert "Traceback" not in srun.output
 
 
 def test_a_drained_node_is_left_alone_until_its_job_is_over(job: SlurmLab) -> None:
@@ -131,7 +145,8 @@ def test_elements_of_an_array_are_one_job_by_a_server_of_its_own(job: SlurmLab) 
     job.wait_for_world(3)
     job.cluster.ask("scontrol", "requeue", f"{array}_1")
     job.wait_for_world(2)
-    job.wait_for_world(3, limit=180)
+    job.wait_for_return(f"{array}_1")
+    job.wait_for_world(3)
     job.finish()
     for element in range(3):
         job.cluster.wait_for_job(f"{array}_{element}", "COMPLETED")
