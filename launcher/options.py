@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
-import signal
 import socket
-from collections import ChainMap
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,39 +16,43 @@ from ..errors import UsageError
 from ..rendezvous import worker_environment
 from ..rendezvous.names import check_job_name
 from .access import Access
-from .address import AddressError, address_of_interface, checked_address, in_url
-from .batch import nodes
-from .batch.requeue import job_to_requeue
+from .address import AddressError, address_of_interface, checked_address
+from .batch.nodes import place_of
+from .batch.requeue import WHEN, job_to_requeue
 from .batch.scheduler import company, name_of_scheduler
 from .batch.step import Step, find_step
-from .devices import count_cpus, count_gpus
-from .flags import own, slurm
+from .devices import count_gpus, workers_per_node
+from .endpoint import Endpoint
+from .flags import own, slurm, torchrun
+from .flags.output_words import log_folder, output_settings
 from .flags.parsing import build_parser
-from .flags.words import Said, Words, from_flags, from_variables
+from .flags.words import Said, Words, flags_first, from_flags, from_variables, is_on
+from .output.settings import OutputSettings
 from .peer_selector import checked_selector
-from .program import Program, find_program
+from .program import Program, checked_executable, find_program
 from .self_joining import imported_names, joins_by_itself
+from .signal_names import DRAINING, draining_signals
 
 DEFAULT_JOB = "default"
-_NOT_FOR_DRAINING = (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGINT)
 _ON_CHANGE = ("auto", "in-process", "restart")
-_ON = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
 @dataclass(frozen=True)
 class Options:
     """Durations in seconds. `min` and `max` count workers of the job, `nproc` those of this agent.
 
-    `urls` are the rendezvous servers, empty if this agent serves the job itself. `describes_job` says whether this agent has
+    `urls` are the rendezvous servers, empty if this agent serves the job itself, or finds out by `endpoint` where it is
+    served. `describes_job` says whether this agent has
     a say in what the job is: it serves it, or was given --min or --max. `address` is what everything binds and advertises,
     None for that of the route to the server. `pod` is the unique id of the Kubernetes pod that this is, empty outside of one.
     `watch_pods` is a label selector of this agent's peers, which it watches; empty to watch none.
     `command` is what a worker runs that takes part in the job itself. With `restarts`, workers run `program`, which is started
-    again at each change; `uses_torch` and `preload` say what is imported ahead of that.
-    `server_address` is where the server in this agent listens, None for `address`; it
-    `outstays` the leaving of its own workers for as long as other agents need it. `drain_signals` drain as SIGTERM does.
-    `requeued_job` is the number of a Slurm job that this agent puts back into the queue when `requeue` says so.
-    Where `everybody_is_signalled`, as by a batch system, each process of the job gets its signals and not the agent alone.
+    again at each change; `uses_torch` and `preload` say what is imported ahead of that. `drain_signals` (numbers) are those on
+    which this agent's workers leave. `role` is the workers' ROLE_NAME; with `virtual_local_rank` each of them sees one GPU
+    alone; `numa_binding` says how they are bound. `verbose` shows the protocol, `quiet` leaves the summary out.
+    A server that `outstays` its own agent's workers stays for as long as other agents need it. `requeued_job` is the number of
+    a Slurm job that this agent puts back into the queue when `requeue` says so. Where `everybody_is_signalled`, as by a batch
+    system, each process of the job gets its signals, and not the agent alone.
     """
 
     command: tuple[str, ...]
@@ -60,6 +62,7 @@ class Options:
     describes_job: bool = True
     job: str = DEFAULT_JOB
     urls: tuple[str, ...] = ()
+    endpoint: Endpoint | None = None
     port: int = 0
     max_restarts: int = 3
     min_timeout: float = 600.0
@@ -67,22 +70,25 @@ class Options:
     shutdown_timeout: float = 30.0
     rendezvous_timeout: float = 60.0
     address: str | None = None
-    server_address: str | None = None
-    outstays: bool = False
-    drain_signals: tuple[signal.Signals, ...] = ()
-    requeue: str = "preempted"
-    requeued_job: str = ""
-    everybody_is_signalled: bool = False
     host: str = "localhost"
     pod: str = ""
     watch_pods: str = ""
     log_dir: Path | None = None
+    drain_signals: tuple[int, ...] = DRAINING
+    everybody_is_signalled: bool = False
+    outstays: bool = False
+    requeue: str = WHEN[0]
+    requeued_job: str = ""
     program: Program | None = None
     restarts: bool = False
     uses_torch: bool = False
     preload: tuple[str, ...] = ()
     role: str = "default"
     virtual_local_rank: bool = False
+    output: OutputSettings = field(default_factory=OutputSettings)
+    verbose: bool = False
+    quiet: bool = False
+    numa_binding: str = ""
     access: Access = field(default_factory=Access)
 
     @property
@@ -91,16 +97,26 @@ class Options:
 
 
 def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Options:
-    """Raises SystemExit(2), after a message that says what to do, for everything that cannot work."""
+    """Raises SystemExit(2), after a message that says what to do, for everything that cannot work. So it does after --check."""
     parser = build_parser()
     flags = parser.parse_args(arguments)
-    words = ChainMap({}, *_origins(flags, environ))
-    return _Asked(parser, flags, words, environ).options()
+    try:
+        asked = _Asked(parser, flags, flags_first(_origins(flags, environ)), environ)
+    except UsageError as error:
+        parser.error(str(error))
+    if flags.check:
+        sys.exit(asked.check())
+    return asked.options()
 
 
 def _origins(flags: argparse.Namespace, environ: Mapping[str, str]) -> list[dict[str, Said]]:
-    """What was said, by whom; who comes first has the last word."""
-    return [from_flags(flags, own.NAMES), from_variables(environ, own.NAMES), slurm.said(environ)]
+    """What was said, by whom; of two flags, or of two variables, the first one counts."""
+    return [
+        from_flags(flags, own.NAMES),
+        from_variables(environ, own.NAMES),
+        torchrun.said(flags, environ),
+        slurm.said(environ),
+    ]
 
 
 class _Asked:
@@ -113,43 +129,64 @@ class _Asked:
         self._flags = flags
         self._words = words
         self._environ = environ
-        self._step: Step | None = None  # of several agents that meet in it, at the server in one of them
+        self._step: Step | None = None  # of several agents, which meet at one of them
+
+    def check(self) -> int:
+        """The exit code."""
+        from .checking.check import check
+
+        in_a_lone_pod = bool(self._environ.get("KUBERNETES_SERVICE_HOST")) and not {"rendezvous", "standalone"} & {
+            *self._words
+        }
+        urls = () if in_a_lone_pod else self._urls()
+        return check(urls, self._job(), self._access(urls), self._environ, in_a_lone_pod)
 
     def options(self) -> Options:
+        if self._flags.script is None:
+            self._fail("the following arguments are required: script")
         program = self._program()
         names = imported_names(program)
-        urls = self._urls()
-        minimum, maximum, nproc = self._sizes(serves=not urls)
+        python = self._python()
+        output = output_settings(self._words, self._fail, folds_tracebacks=not self._is_on("verbose"))
+        endpoint = self._endpoint()
+        urls = () if endpoint is not None else self._urls()
+        serves = not urls and endpoint is None
+        minimum, maximum, nproc = self._sizes(serves)
         return Options(
-            command=program.command(),
-            program=program,
+            command=program.command(python or sys.executable),
+            program=program.under(python) if python else program,
             restarts=self._restarts(names),
             uses_torch=program.kind == "executable" or "torch" in names,
             preload=self._preload(),
             min=minimum,
             max=maximum,
             nproc=nproc,
-            # All agents of a step say the same, and a stranger's server at its place is to say that it does not know the job.
-            describes_job=not urls or (not self._step and not {"min", "max"}.isdisjoint(self._words)),
+            describes_job=self._describes_job(urls),
             job=self._job(),
             urls=urls,
-            port=self._port(serves=not urls),
+            endpoint=endpoint,
+            port=0 if self._step is not None else self._port(serves),
             max_restarts=self._count("max_restarts", least=0, default=3),
             min_timeout=self._seconds("min_timeout", 600.0),
             hang_timeout=self._seconds("hang_timeout", 300.0),
             shutdown_timeout=self._seconds("shutdown_timeout", 30.0),
             rendezvous_timeout=self._seconds("rendezvous_timeout", 60.0),
-            address=self._address(serves=not urls),
-            server_address=self._server_address(serves=not urls),
-            outstays=self._step is not None,
-            drain_signals=self._drain_signals(),
-            requeue=self._choice("requeue", ("preempted", "always", "never")),
-            requeued_job=job_to_requeue(self._environ),
-            everybody_is_signalled=bool(name_of_scheduler(self._environ)),
+            address=self._address(serves),
             host=self._environ.get(worker_environment.HOST) or socket.gethostname(),
             pod=self._environ.get(worker_environment.POD, ""),
             watch_pods=self._watch_pods(),
-            log_dir=self._log_dir(),
+            log_dir=log_folder(self._words, output, self._fail),
+            output=output,
+            verbose=self._is_on("verbose"),
+            quiet=self._is_on("quiet"),
+            drain_signals=self._drain_signals(),
+            everybody_is_signalled=bool(name_of_scheduler(self._environ)),
+            outstays=self._step is not None,
+            requeue=self._requeue(),
+            requeued_job=job_to_requeue(self._environ),
+            role=self._role(),
+            virtual_local_rank=self._is_on("virtual_local_rank"),
+            numa_binding=self._numa_binding(program),
             access=self._access(urls),
         )
 
@@ -158,6 +195,12 @@ class _Asked:
 
     def _text(self, name: str) -> Said | None:
         return self._words.get(name)
+
+    def _describes_job(self, urls: Sequence[str]) -> bool:
+        """All agents of a step say the same. A stranger's server at its place is to say that it does not know the job."""
+        if self._step is not None:
+            return self._step.serves
+        return not urls or self._text("min") is not None or self._text("max") is not None
 
     def _count(self, name: str, least: int, default: int) -> int:
         given = self._text(name)
@@ -188,18 +231,22 @@ class _Asked:
     def _sizes(self, serves: bool) -> tuple[int, int, int]:
         """`min`, `max` and `nproc`, which lean on each other where they were not given."""
         nproc = self._nproc()
-        minimum = self._count("min", least=1, default=1)
         maximum = self._count("max", least=1, default=0)
+        # As torchrun means it: scripts that were written for so many workers never see fewer.
+        is_fixed = serves and maximum == 0 and nproc > 0
+        minimum = self._count("min", least=1, default=nproc if is_fixed else 1)
         agents = self._step.tasks if self._step is not None else 1
-        here = nproc or (0 if maximum and serves and agents == 1 else count_gpus(self._environ) or 1)
+        each = f", for each of {agents} tasks" if agents > 1 else ""
         if maximum:
             most = f"--max {maximum}"
+        elif nproc:
+            maximum = nproc * agents
+            most = f"--max {maximum} (the default: --nproc-per-node{each})"
         else:
-            maximum = here * agents
-            each = f", for each of {agents} tasks" if agents > 1 else ""
-            what = "--nproc-per-node" if nproc else "the GPUs of this host, or 1"
-            most = f"--max {maximum} (the default: {what}{each})"
-        nproc = nproc or min(maximum, here or maximum)
+            maximum = (count_gpus(self._environ) or 1) * agents
+            most = f"--max {maximum} (the default: the GPUs of this host, or 1{each})"
+        if not nproc:
+            nproc = maximum if serves else min(maximum, count_gpus(self._environ) or 1)
         if minimum > maximum and (serves or self._text("min") is not None):
             self._fail(f"--min {minimum} is above {most}: raise --max or lower --min")
         if nproc > maximum:
@@ -211,55 +258,75 @@ class _Asked:
         given = self._text("nproc_per_node")
         if given is None:
             return 0
-        value, where = given
-        if value == "cpu":
-            return count_cpus()
-        if value in ("gpu", "auto"):
-            gpus = count_gpus(self._environ)
-            if gpus == 0 and value == "gpu":
-                self._fail(f"{where} is 'gpu', but this host has no NVIDIA GPU: give a number, or auto")
-            return gpus or 1
         try:
-            count = int(value)
-        except ValueError:
-            count = 0
-        if count < 1:
-            self._fail(f"{where} is {value!r}: give a whole number of at least 1, or auto, gpu or cpu")
-        return count
+            return workers_per_node(given.value, given.where, self._environ)
+        except UsageError as error:
+            self._fail(str(error))
+
+    def _is_on(self, name: str) -> bool:
+        given = self._text(name)
+        try:
+            return given is not None and is_on(given.value)
+        except UsageError as error:
+            self._fail(f"{given.where if given else name} {error}")
+
+    def _endpoint(self) -> Endpoint | None:
+        """None if the agents do not meet at one, or --rendezvous or --standalone has the word."""
+        given, rendezvous = self._text("endpoint"), self._text("rendezvous")
+        if given is None or self._is_on("standalone"):
+            return None
+        if given.where == slurm.WHERE:
+            return None if rendezvous is not None else self._endpoint_of_step()
+        if rendezvous is not None:
+            if given.where.startswith("-") and rendezvous.where.startswith("-"):
+                self._fail(
+                    f"{rendezvous.where} and {given.where} both say where the agents meet: leave one of them out"
+                )
+            if not given.where.startswith("-"):
+                return None
+        if self._text("max") is None:
+            self._fail(
+                f"{given.where} is for the agents of several hosts: say how many workers there may be, with --max"
+            )
+        try:
+            chosen = self._text("serves_endpoint")
+            return Endpoint.parse(given.value, None if chosen is None else self._is_on("serves_endpoint"))
+        except UsageError as error:
+            self._fail(f"{given.where}: {error}")
+
+    def _endpoint_of_step(self) -> Endpoint | None:
+        step = self._step = find_step(self._environ)
+        if step is None:
+            return None
+        host = "127.0.0.1" if len(step.nodes) == 1 else place_of(step.nodes[0])
+        return Endpoint(host, self._port(serves=True) or step.port, step.serves)
 
     def _urls(self) -> tuple[str, ...]:
         given = self._text("rendezvous")
-        standalone = self._text("standalone")
-        if standalone is not None and standalone[0].lower() not in _ON:
-            self._fail(f"{standalone[1]} is {standalone[0]!r}: give 1 or 0")
-        alone = standalone is not None and _ON[standalone[0].lower()]
+        alone = self._is_on("standalone")
         if given is not None and alone:
             self._fail(f"{given[1]} and --standalone contradict each other: leave one of them out")
         if given is not None:
             return tuple(self._checked_url(url.strip(), given[1]) for url in given[0].split(","))
-        if alone:
-            return ()
-        step = find_step(self._environ)
-        if step is not None and step.tasks > 1:
-            self._step = step
-            return () if step.serves else (self._url_in(step),)
-        beside = company(self._environ)
+        several = self._text("several_nodes")
+        if several is not None and not alone:
+            self._fail(
+                f"{several.where} is {several.value!r}, but nothing says where the nodes meet: give --rdzv-endpoint HOST:PORT"
+                " with the name of one of them, the same on all (localhost:29400 for agents of one machine)"
+            )
+        beside = "" if alone else company(self._environ)
         if beside:
             self._fail(
                 f"{beside}, and no --rendezvous was given: each would train on its own. Start elastic-rendezvous, and"
                 " give its --rendezvous http://HOST:PORT to all, or --standalone if that is what you want"
                 + (". Put srun in front, and they find each other by themselves" if "srun" in beside else "")
             )
-        if self._environ.get("KUBERNETES_SERVICE_HOST"):
+        if self._environ.get("KUBERNETES_SERVICE_HOST") and not alone and self._text("one_node") is None:
             self._fail(
                 "this is a pod, and no --rendezvous was given: it would train on its own, beside its peers. Give"
                 " --rendezvous http://SERVICE:PORT (or ELASTIC_RENDEZVOUS), or --standalone if that is what you want"
             )
         return ()
-
-    def _url_in(self, step: Step) -> str:
-        place = "127.0.0.1" if len(step.nodes) == 1 else nodes.place_of(step.nodes[0])
-        return "http://" + in_url(place, self._port(serves=False))
 
     def _checked_url(self, url: str, where: str) -> str:
         try:
@@ -272,11 +339,11 @@ class _Asked:
         return url.rstrip("/")
 
     def _port(self, serves: bool) -> int:
-        port = self._count("port", least=0, default=self._step.port if self._step is not None else 0)
+        port = self._count("port", least=0, default=0)
         if port > 65535:
             self._fail(f"--port is {port}: give a port from 1 to 65535, or 0 for any free one")
-        if port and not serves and self._step is None:
-            self._fail("--port is for the server in this agent, but --rendezvous names another server: leave one out")
+        if port and not serves:
+            self._fail("--port is for the server in this agent, but another place was given to meet at: leave one out")
         return port
 
     def _job(self) -> str:
@@ -301,33 +368,7 @@ class _Asked:
                 return address_of_interface(interface[0])
         except AddressError as error:
             self._fail(str(error))
-        return "127.0.0.1" if serves and self._step is None else self._server_address(serves)
-
-    def _server_address(self, serves: bool) -> str | None:
-        """Only in a step: where its other agents look for the server, whichever network the workers use."""
-        if not serves or self._step is None:
-            return None
-        try:
-            return nodes.own_address(self._step.node, self._step.nodes)
-        except AddressError as error:
-            self._fail(str(error))
-
-    def _choice(self, name: str, choices: Sequence[str]) -> str:
-        """The first one if nothing was said."""
-        value, where = self._text(name) or (choices[0], "")
-        if value not in choices:
-            self._fail(f"{where} is {value!r}: give {', '.join(choices[:-1])} or {choices[-1]}")
-        return value
-
-    def _drain_signals(self) -> tuple[signal.Signals, ...]:
-        value, where = self._text("drain_signals") or ("", "")
-        found = []
-        for name in filter(None, (part.strip().upper() for part in value.split(","))):
-            number = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)
-            if not isinstance(number, signal.Signals) or number in _NOT_FOR_DRAINING:
-                self._fail(f"{where} is {value!r}: give signals that may be caught, such as USR1, or USR1,USR2")
-            found.append(number)
-        return tuple(found)
+        return "127.0.0.1" if serves else None
 
     def _watch_pods(self) -> str:
         given = self._text("watch_pods")
@@ -337,19 +378,6 @@ class _Asked:
             return checked_selector(given[0])
         except UsageError as error:
             self._fail(f"{given[1]}: {error}")
-
-    def _log_dir(self) -> Path | None:
-        given = self._text("log_dir")
-        if given is None:
-            return None
-        folder, where = Path(given[0]), given[1]
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            self._fail(f"{where} is {given[0]!r}, which cannot be used: {error.strerror}")
-        if not os.access(folder, os.W_OK | os.X_OK):
-            self._fail(f"{where} is {given[0]!r}, which cannot be written to")
-        return folder.absolute()
 
     def _access(self, urls: Sequence[str]) -> Access:
         given = {name: self._text(name) for name in ("token_file", "tls_ca", "tls_cert", "tls_key")}
@@ -371,8 +399,53 @@ class _Asked:
         given = self._text("preload")
         return tuple(name.strip() for name in given.value.split(",") if name.strip()) if given else ()
 
-    def _program(self) -> Program:
+    def _drain_signals(self) -> tuple[int, ...]:
+        given = self._text("signals_to_handle")
         try:
-            return find_program(self._flags.script, self._flags.args, as_module=self._flags.module)
+            return DRAINING if given is None else draining_signals(given.value)
+        except UsageError as error:
+            self._fail(f"{given.where if given else ''}: {error}")
+
+    def _requeue(self) -> str:
+        value, where = self._text("requeue") or (WHEN[0], "")
+        if value not in WHEN:
+            self._fail(f"{where} is {value!r}: give {', '.join(WHEN[:-1])} or {WHEN[-1]}")
+        return value
+
+    def _role(self) -> str:
+        given = self._text("role")
+        return "default" if given is None else given.value
+
+    def _numa_binding(self, program: Program) -> str:
+        given = self._text("numa_binding")
+        if given is None:
+            return ""
+        if program.kind == "executable":
+            self._fail(f"{given.where} is for Python scripts: put `numactl` in front of {program.name!r} instead")
+        if count_gpus(self._environ) == 0:
+            self._fail(f"{given.where} binds workers near their GPUs, but this host has no NVIDIA GPU: leave it out")
+        return given.value
+
+    def _python(self) -> str:
+        """Another interpreter than this one, by torchrun's variable; empty for this one."""
+        given = self._environ.get("PYTHON_EXEC", "")
+        try:
+            return checked_executable(given) if given else ""
+        except UsageError as error:
+            self._fail(f"PYTHON_EXEC: {error}")
+
+    def _program(self) -> Program:
+        is_module = self._flags.module or self._is_on("module")
+        is_script, is_executable = self._is_on("run_path"), self._is_on("no_python")
+        if is_module and (is_script or is_executable):
+            self._fail("-m runs a Python module: leave out --no-python and --run-path, or -m")
+        try:
+            return find_program(
+                self._flags.script,
+                self._flags.args,
+                as_module=is_module,
+                as_executable=is_executable and not is_script,
+                as_script=is_script,
+            )
         except UsageError as error:
             self._fail(str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 from ..errors import ElasticError, RendezvousError
@@ -25,18 +26,19 @@ class JobServer:
         self.url = server.url
 
     @classmethod
-    async def start(cls, address: str, options: Options, spec: JobSpec) -> JobServer:
-        """Knows the job from its first moment on: other agents may be there before this one.
+    async def start(
+        cls, address: str, options: Options, spec: JobSpec, listener: socket.socket | None = None
+    ) -> JobServer:
+        """On `listener` if there is one already. Knows the job from its first moment on: other agents may be there first.
 
-        PortError if it cannot listen there.
-        """
+        PortError if it cannot listen at the address."""
         # FastAPI is imported by the agents that serve only.
         from ..rendezvous.http.face import Face
         from ..rendezvous.server import Server
 
         try:
             face = Face(tokens=options.access.tokens())
-            server = await Server.start(address, options.port, face=face)
+            server = await Server.start(address, options.port, face=face, listener=listener)
             server.jobs.get_or_create(options.job, spec)
             return cls(server, options.job)
         except RendezvousError as error:

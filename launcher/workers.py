@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import importlib.machinery
-import shutil
 import signal
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from pathlib import Path
+from contextlib import ExitStack
 
 from ..rendezvous import worker_environment
+from ..rendezvous.scratch import scratch_folder
 from .guarding import Guard
 from .options import Options
-from .output import OutputThread
+from .output.room import Output
 from .reporter import Reporter
 from .restarting.environment import ScriptSettings
 from .restarting.fork_server import ForkServer
@@ -69,7 +68,8 @@ class RestartedWorkers(Workers):
         environ = without_other_launchers(surroundings.environ)
         output, guard = surroundings.output, surroundings.guard
         self._fork_server = ForkServer(modules, environ, output, guard, reporter)
-        self._scratch = Path(tempfile.mkdtemp(prefix="elastic-launch-"))
+        self._leftovers = ExitStack()
+        scratch = self._leftovers.enter_context(scratch_folder("elastic-launch-"))
         scripts = Scripts(options.program, environ, output, guard, self._fork_server, "torch" in modules)
         words = ScriptSettings(options.job, options.role, options.max_restarts, options.virtual_local_rank)
         self._settings = KeeperSettings(
@@ -80,7 +80,7 @@ class RestartedWorkers(Workers):
             shutdown_timeout=options.shutdown_timeout,
             scripts=scripts,
             words=words,
-            scratch=self._scratch,
+            scratch=scratch,
             log_dir=options.log_dir,
             reporter=reporter,
         )
@@ -94,7 +94,7 @@ class RestartedWorkers(Workers):
 
     async def close(self) -> None:
         await self._fork_server.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._leftovers.close()
 
 
 def make_workers(
@@ -102,13 +102,13 @@ def make_workers(
     environ: Mapping[str, str],
     address: str,
     agent: str,
-    output: OutputThread,
+    output: Output,
     guard: Guard,
     reporter: Reporter,
 ) -> Workers:
     surroundings = Surroundings(
         command=options.command,
-        environ={**_with_threads_bounded(options, environ, reporter), **_signals_left_to_the_agent(options)},
+        environ=_with_signals(options, _with_binding(options, _with_threads_bounded(options, environ, reporter))),
         job=options.job,
         host=options.host,
         address=address,
@@ -130,11 +130,16 @@ def _with_threads_bounded(options: Options, environ: Mapping[str, str], reporter
     return {**environ, "OMP_NUM_THREADS": "1"}
 
 
-def _signals_left_to_the_agent(options: Options) -> Mapping[str, str]:
+def _with_binding(options: Options, environ: Mapping[str, str]) -> Mapping[str, str]:
+    return {**environ, worker_environment.NUMA_BINDING: options.numa_binding} if options.numa_binding else environ
+
+
+def _with_signals(options: Options, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Those that reach the workers too, and that they leave to this agent."""
     if not options.everybody_is_signalled:
-        return {}
-    names = [number.name for number in (signal.SIGTERM, *options.drain_signals)]
-    return {worker_environment.AGENT_ANSWERS: ",".join(names)}
+        return environ
+    names = ",".join(signal.Signals(number).name for number in options.drain_signals)
+    return {**environ, worker_environment.AGENT_ANSWERS: names}
 
 
 def _is_there(module: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from .step import find_step
 
+WHEN = ("preempted", "always", "never")
 _LIMIT = 20.0  # seconds for Slurm's controller to answer
 
 

@@ -1,4 +1,4 @@
-"""What a job step of Slurm says of the job. It has no flags; how its agents meet is for options.py and `launcher/batch`."""
+"""What a job step of Slurm says of the job. It has no flags; how its agents meet is in `launcher/batch`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from ..batch.step import find_step
 from .words import Said
 
-DRAIN_SIGNALS = "SIGUSR1"  # what `sbatch --signal=USR1@60` sends to every process of a step
+WHERE = "SLURM_JOB_ID"
+_SIGNALS = "SIGTERM,SIGHUP,SIGQUIT,SIGUSR1"  # the last one is what `sbatch --signal=USR1@60` sends to a whole step
 
 
 def said(environ: Mapping[str, str]) -> dict[str, Said]:
@@ -15,4 +16,7 @@ def said(environ: Mapping[str, str]) -> dict[str, Said]:
     step = find_step(environ)
     if step is None:
         return {}
-    return {"job": Said(step.job, "SLURM_JOB_ID"), "drain_signals": Said(DRAIN_SIGNALS, "Slurm")}
+    words = {"job": Said(step.job, WHERE), "signals_to_handle": Said(_SIGNALS, WHERE)}
+    if step.tasks > 1:
+        words["endpoint"] = Said(step.nodes[0], WHERE)
+    return words

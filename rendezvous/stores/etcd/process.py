@@ -18,8 +18,8 @@ from pathlib import Path
 
 from ....errors import ElasticError, UsageError
 from ...parent_death import die_with_parent
+from ...scratch import scratch_folder
 from .address import EtcdAddress
-from .scratch import scratch_folder
 
 _log = logging.getLogger(__name__)
 
