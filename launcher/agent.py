@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import signal
 import traceback
 import uuid
@@ -19,6 +20,7 @@ from ..rendezvous.messages import Hello, JobSpec, Stop, ToAgent, ToServer, Welco
 from . import exits
 from .address import address_towards_any
 from .adopted import reap_adopted
+from .batch.requeue import requeue
 from .ending import Ending
 from .endpoint import Seat, take_seat
 from .error_reply import reply
@@ -31,6 +33,7 @@ from .peer_watch import PeerWatch
 from .relay import Relay
 from .reporter import make_reporter
 from .serving import JobServer, PortError
+from .signal_names import DRAINING
 from .signals import SHELL_IS_FIRST, Signals, is_behind_a_first_shell
 from .witness import Witness
 from .workers import Workers, make_workers
@@ -58,6 +61,7 @@ class Agent:
         self._ending: asyncio.Future[Ending] = self._loop.create_future()
         self._at_once = asyncio.Event()
         self._interrupts = 0
+        self._drained_by = ""
         self._welcomes = 0
         self._workers: Workers | None = None
         self._relay: Relay | None = None
@@ -98,7 +102,9 @@ class Agent:
         urls = options.urls
         if options.serves:
             relay.start_all()  # first: they import for longer than the server does
-            self._server = await JobServer.start(address, options, seat.listener if seat is not None else None)
+            self._server = await JobServer.start(
+                address, options, self._spec(), seat.listener if seat is not None else None
+            )
             self._invite(self._server.url if options.endpoint is None else options.endpoint.url)
             urls = (self._server.url,)
         tokens = options.access.tokens()
@@ -177,20 +183,21 @@ class Agent:
 
     def _hello(self) -> Hello:
         assert self._relay is not None
-        options = self._options
-        spec = None
-        if options.describes_job:
-            spec = JobSpec(
-                min=options.min,
-                max=options.max,
-                max_restarts=options.max_restarts,
-                min_timeout=options.min_timeout,
-                hang_timeout=options.hang_timeout,
-                shutdown_timeout=options.shutdown_timeout,
-            )
-        hello = self._relay.hello(self._name, options.host, spec)
+        spec = self._spec() if self._options.describes_job else None
+        hello = self._relay.hello(self._name, self._options.host, spec)
         show("agent", "server", hello)
         return hello
+
+    def _spec(self) -> JobSpec:
+        options = self._options
+        return JobSpec(
+            min=options.min,
+            max=options.max,
+            max_restarts=options.max_restarts,
+            min_timeout=options.min_timeout,
+            hang_timeout=options.hang_timeout,
+            shutdown_timeout=options.shutdown_timeout,
+        )
 
     def _send(self, message: ToServer) -> None:
         show("agent", "server", message)
@@ -246,6 +253,7 @@ class Agent:
     def _leave_the_job(self, why: str) -> None:
         if self._ending.done() or (self._relay is not None and self._relay.draining):
             return
+        self._drained_by = why
         self._reporter.say(f"{why}: this agent's workers leave the job")
         if self._relay is None:
             self._end(Ending(exits.SUCCESS, "drained before any worker was started"))
@@ -295,8 +303,18 @@ class Agent:
             await asyncio.wait([life], timeout=2.0)
         if self._server is not None and not self._at_once.is_set():
             draining = self._relay is not None and self._relay.draining
-            limit = self._options.shutdown_timeout
+            limit = math.inf if draining and self._options.outstays else self._options.shutdown_timeout
             await leave_the_others(self._server, ending, draining, limit, self._at_once, self._reporter)
+        if ending.code == exits.SUCCESS and self._relay is not None and self._relay.draining:
+            await self._requeue()
+
+    async def _requeue(self) -> None:
+        job, when = self._options.requeued_job, self._options.requeue
+        if job and when != "never":
+            warnings = {signal.Signals(number).name for number in self._options.drain_signals if number not in DRAINING}
+            in_any_case = when == "always" and self._drained_by in warnings
+            said = await self._loop.run_in_executor(None, requeue, job, in_any_case)
+            self._reporter.say(said)
 
     async def _close(self) -> None:
         if self._workers is not None:
