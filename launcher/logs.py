@@ -1,10 +1,14 @@
-"""The package's log records among the agent's own lines."""
+"""The package's log records among the agent's own lines; with --verbose, each message of the protocol as well."""
 
 from __future__ import annotations
 
 import logging
+from typing import Any
+
+import msgspec
 
 from ..errors import UsageError
+from ..rendezvous.messages import Message
 from .reporter import Reporter
 
 _PACKAGE = "elastic_launch"
@@ -17,6 +21,8 @@ _LEVELS = {
     "FATAL": logging.CRITICAL,
 }
 """By the names that --log-level takes."""
+_LONGEST = 200  # characters of one value
+_protocol = logging.getLogger(f"{_PACKAGE}.launcher.protocol")
 
 
 def level_of(name: str) -> int:
@@ -26,22 +32,39 @@ def level_of(name: str) -> int:
     return _LEVELS[name.upper()]
 
 
-def show_log(reporter: Reporter, level: int) -> logging.Handler:
-    """From here on `reporter` says what the parts of this package log at `level` or above. Returns what shows it."""
-    handler = ReporterHandler(reporter)
-    handler.setLevel(level)
-    logger = logging.getLogger(_PACKAGE)
-    logger.addHandler(handler)
-    logger.setLevel(min(level, logging.WARNING))
-    return handler
-
-
 class ReporterHandler(logging.Handler):
-    """Records as lines of the agent's own."""
+    """Shows what the parts of this package log at `level` or above; at DEBUG the protocol, too. From `__init__` on."""
 
-    def __init__(self, reporter: Reporter) -> None:
-        super().__init__(logging.WARNING)
+    def __init__(self, reporter: Reporter, level: int = logging.WARNING) -> None:
+        super().__init__(level)
         self._reporter = reporter
+        logger = logging.getLogger(_PACKAGE)
+        logger.addHandler(self)
+        logger.setLevel(min(level, logging.WARNING))
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._reporter.say(f"{record.levelname.lower()}: {self.format(record)}")
+        text = record.getMessage() if record.name == _protocol.name else self._with_its_level(record)
+        self._reporter.say(text)
+
+    def _with_its_level(self, record: logging.LogRecord) -> str:
+        return f"{record.levelname.lower()}: {self.format(record)}"
+
+
+def show(sender: str, receiver: str, message: Message) -> None:
+    """One line for one message, if the protocol is to be shown."""
+    if _protocol.isEnabledFor(logging.DEBUG):
+        _protocol.debug("%s -> %s: %s", sender, receiver, in_one_line(message))
+
+
+def in_one_line(message: Message) -> str:
+    """Its type and what it says that is not the default; no secrets."""
+    fields: dict[str, Any] = msgspec.to_builtins(message)
+    name = fields.pop("type")
+    if "secret" in fields:
+        fields["secret"] = "…"
+    return " ".join([name, *(f"{field}={_shortened(value)}" for field, value in fields.items())])
+
+
+def _shortened(value: Any) -> str:
+    text = value if isinstance(value, str) and " " not in value and value else msgspec.json.encode(value).decode()
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import math
-import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,14 +18,20 @@ from ..rendezvous import worker_environment
 from ..rendezvous.names import check_job_name
 from .access import Access
 from .address import AddressError, address_of_interface, checked_address
+from .batch.nodes import place_of
+from .batch.requeue import WHEN, job_to_requeue
+from .batch.scheduler import company, name_of_scheduler
+from .batch.step import Step, find_step
 from .devices import count_gpus, workers_per_node
 from .endpoint import Endpoint
-from .flags import horovodrun, own, torchrun
+from .flags import horovodrun, own, slurm, torchrun
+from .flags.output_words import log_folder, output_settings
 from .flags.parsing import build_parser
 from .flags.words import Said, Words, flags_first, from_flags, from_variables, is_on
-from .hosts import asked
-from .hosts.asked import HostsAsked, asked_hosts
+from .hosts import asked as hosts_asked
+from .hosts.asked import HostsAsked
 from .logs import level_of
+from .output.settings import OutputSettings
 from .peer_selector import checked_selector
 from .program import Program, checked_executable, find_program
 from .self_joining import imported_names, joins_by_itself
@@ -48,8 +53,12 @@ class Options:
     `command` is what a worker runs that takes part in the job itself. With `restarts`, workers run `program`, which is started
     again at each change; `uses_torch` and `preload` say what is imported ahead of that. `drain_signals` (numbers) are those on
     which this agent's workers leave. `role` is the workers' ROLE_NAME; with `virtual_local_rank` each of them sees one GPU
-    alone; `numa_binding` says how they are bound.
-    `hosts` are those that this is the launcher for, None where it is an agent. Log records from `log_level` on are shown.
+    alone; `numa_binding` says how they are bound. `verbose` shows the protocol, `quiet` leaves the summary out.
+    A server that `outstays` its own agent's workers stays for as long as other agents need it. `requeued_job` is the number of
+    a Slurm job that this agent puts back into the queue when `requeue` says so. Where `everybody_is_signalled`, as by a batch
+    system, each process of the job gets its signals, and not the agent alone.
+    `hosts` are those that this is the launcher for, None where it is an agent. `log_level` is as in logging, None for what
+    `verbose` says.
     """
 
     command: tuple[str, ...]
@@ -72,16 +81,30 @@ class Options:
     watch_pods: str = ""
     log_dir: Path | None = None
     drain_signals: tuple[int, ...] = DRAINING
+    everybody_is_signalled: bool = False
+    outstays: bool = False
+    requeue: str = WHEN[0]
+    requeued_job: str = ""
     program: Program | None = None
     restarts: bool = False
     uses_torch: bool = False
     preload: tuple[str, ...] = ()
     role: str = "default"
     virtual_local_rank: bool = False
+    output: OutputSettings = field(default_factory=OutputSettings)
+    verbose: bool = False
+    quiet: bool = False
     numa_binding: str = ""
     access: Access = field(default_factory=Access)
     hosts: HostsAsked | None = None
-    log_level: int = logging.WARNING
+    log_level: int | None = None
+
+    @property
+    def shown_level(self) -> int:
+        """Log records of that level or above are shown."""
+        if self.log_level is not None:
+            return self.log_level
+        return logging.DEBUG if self.verbose else logging.WARNING
 
     @property
     def serves(self) -> bool:
@@ -89,25 +112,28 @@ class Options:
 
 
 def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Options:
-    """Raises SystemExit(2), after a message that says what to do, for everything that cannot work."""
+    """Raises SystemExit(2), after a message that says what to do, for everything that cannot work. So it does after --check."""
     parser = build_parser()
     flags = parser.parse_args(arguments)
     try:
-        words = flags_first(_origins(flags, environ))
+        asked = _Asked(parser, flags, flags_first(_origins(flags, environ)), environ)
         for line in horovodrun.without_effect(flags):
             print(f"elastic-launch: warning: {line}", file=sys.stderr)
     except UsageError as error:
         parser.error(str(error))
-    return _Asked(parser, flags, words, environ).options()
+    if flags.check:
+        sys.exit(asked.check())
+    return asked.options()
 
 
 def _origins(flags: argparse.Namespace, environ: Mapping[str, str]) -> list[dict[str, Said]]:
     """What was said, by whom; of two flags, or of two variables, the first one counts."""
     return [
         from_flags(flags, own.NAMES),
-        from_variables(environ, (*own.NAMES, *horovodrun.NAMES, *asked.NAMES)),
+        from_variables(environ, (*own.NAMES, *horovodrun.NAMES, *hosts_asked.NAMES)),
         torchrun.said(flags, environ),
         horovodrun.said(flags, environ),
+        slurm.said(environ),
     ]
 
 
@@ -121,12 +147,26 @@ class _Asked:
         self._flags = flags
         self._words = words
         self._environ = environ
+        self._step: Step | None = None  # of several agents, which meet at one of them
+
+    def check(self) -> int:
+        """The exit code."""
+        from .checking.check import check
+
+        in_a_lone_pod = bool(self._environ.get("KUBERNETES_SERVICE_HOST")) and not {"rendezvous", "standalone"} & {
+            *self._words
+        }
+        urls = () if in_a_lone_pod else self._urls()
+        return check(urls, self._job(), self._access(urls), self._environ, in_a_lone_pod)
 
     def options(self) -> Options:
+        if self._flags.script is None:
+            self._fail("the following arguments are required: script")
         program = self._program()
         names = imported_names(program)
         hosts = self._hosts()
         python = self._python()
+        output = output_settings(self._words, self._fail, folds_tracebacks=not self._is_on("verbose"))
         endpoint = self._endpoint() if hosts is None else None
         urls = () if endpoint is not None or hosts is not None else self._urls()
         serves = not urls and endpoint is None and hosts is None
@@ -140,11 +180,11 @@ class _Asked:
             min=minimum,
             max=maximum,
             nproc=nproc,
-            describes_job=not urls or self._text("min") is not None or self._text("max") is not None,
+            describes_job=self._describes_job(urls),
             job=self._job(),
             urls=urls,
             endpoint=endpoint,
-            port=self._port(serves),
+            port=0 if self._step is not None else self._port(serves or hosts is not None),
             max_restarts=self._count("max_restarts", least=0, default=3),
             min_timeout=self._seconds("min_timeout", 600.0),
             hang_timeout=self._seconds("hang_timeout", 300.0),
@@ -154,8 +194,15 @@ class _Asked:
             host=self._environ.get(worker_environment.HOST) or socket.gethostname(),
             pod=self._environ.get(worker_environment.POD, ""),
             watch_pods=self._watch_pods(),
-            log_dir=self._log_dir(),
+            log_dir=log_folder(self._words, output, self._fail),
+            output=output,
+            verbose=self._is_on("verbose"),
+            quiet=self._is_on("quiet"),
             drain_signals=self._drain_signals(),
+            everybody_is_signalled=bool(name_of_scheduler(self._environ)),
+            outstays=self._step is not None,
+            requeue=self._requeue(),
+            requeued_job=job_to_requeue(self._environ),
             role=self._role(),
             virtual_local_rank=self._is_on("virtual_local_rank"),
             numa_binding=self._numa_binding(program),
@@ -169,6 +216,12 @@ class _Asked:
 
     def _text(self, name: str) -> Said | None:
         return self._words.get(name)
+
+    def _describes_job(self, urls: Sequence[str]) -> bool:
+        """All agents of a step say the same. A stranger's server at its place is to say that it does not know the job."""
+        if self._step is not None:
+            return self._step.serves
+        return not urls or self._text("min") is not None or self._text("max") is not None
 
     def _count(self, name: str, least: int, default: int) -> int:
         given = self._text(name)
@@ -203,13 +256,16 @@ class _Asked:
         # As torchrun means it: scripts that were written for so many workers never see fewer.
         is_fixed = serves and maximum == 0 and nproc > 0
         minimum = self._count("min", least=1, default=nproc if is_fixed else 1)
+        agents = self._step.tasks if self._step is not None else 1
+        each = f", for each of {agents} tasks" if agents > 1 else ""
         if maximum:
             most = f"--max {maximum}"
         elif nproc:
-            maximum, most = nproc, f"--max {nproc} (the default: --nproc-per-node)"
+            maximum = nproc * agents
+            most = f"--max {maximum} (the default: --nproc-per-node{each})"
         else:
-            maximum = count_gpus(self._environ) or 1
-            most = f"--max {maximum} (the default: the GPUs of this host, or 1)"
+            maximum = (count_gpus(self._environ) or 1) * agents
+            most = f"--max {maximum} (the default: the GPUs of this host, or 1{each})"
         if not nproc:
             nproc = maximum if serves else min(maximum, count_gpus(self._environ) or 1)
         if minimum > maximum and (serves or self._text("min") is not None):
@@ -221,7 +277,7 @@ class _Asked:
     def _sizes_over(self, hosts: HostsAsked) -> tuple[int, int]:
         """`min` and `max` of a job on several hosts."""
         minimum = self._count("min", least=1, default=1)
-        maximum = self._count("max", least=1, default=hosts.room or asked.UNBOUNDED)
+        maximum = self._count("max", least=1, default=hosts.room or hosts_asked.UNBOUNDED)
         if minimum > maximum:
             self._fail(f"--min {minimum} is above --max {maximum}: raise --max or lower --min")
         if hosts.fixed and minimum > hosts.room:
@@ -232,14 +288,14 @@ class _Asked:
 
     def _hosts(self) -> HostsAsked | None:
         try:
-            return asked_hosts(self._words, self._environ)
+            return hosts_asked.asked_hosts(self._words, self._environ)
         except UsageError as error:
             self._fail(str(error))
 
-    def _log_level(self) -> int:
+    def _log_level(self) -> int | None:
         given = self._text("log_level")
         if given is None:
-            return logging.INFO if self._is_on("verbose") else logging.WARNING
+            return None
         try:
             return level_of(given.value)
         except UsageError as error:
@@ -267,6 +323,8 @@ class _Asked:
         given, rendezvous = self._text("endpoint"), self._text("rendezvous")
         if given is None or self._is_on("standalone"):
             return None
+        if given.where == slurm.WHERE:
+            return None if rendezvous is not None else self._endpoint_of_step()
         if rendezvous is not None:
             if given.where.startswith("-") and rendezvous.where.startswith("-"):
                 self._fail(
@@ -284,6 +342,13 @@ class _Asked:
         except UsageError as error:
             self._fail(f"{given.where}: {error}")
 
+    def _endpoint_of_step(self) -> Endpoint | None:
+        step = self._step = find_step(self._environ)
+        if step is None:
+            return None
+        host = "127.0.0.1" if len(step.nodes) == 1 else place_of(step.nodes[0])
+        return Endpoint(host, self._port(serves=True) or step.port, step.serves)
+
     def _urls(self) -> tuple[str, ...]:
         given = self._text("rendezvous")
         alone = self._is_on("standalone")
@@ -296,6 +361,13 @@ class _Asked:
             self._fail(
                 f"{several.where} is {several.value!r}, but nothing says where the nodes meet: give --rdzv-endpoint HOST:PORT"
                 " with the name of one of them, the same on all (localhost:29400 for agents of one machine)"
+            )
+        beside = "" if alone else company(self._environ)
+        if beside:
+            self._fail(
+                f"{beside}, and no --rendezvous was given: each would train on its own. Start elastic-rendezvous, and"
+                " give its --rendezvous http://HOST:PORT to all, or --standalone if that is what you want"
+                + (". Put srun in front, and they find each other by themselves" if "srun" in beside else "")
             )
         if self._environ.get("KUBERNETES_SERVICE_HOST") and not alone and self._text("one_node") is None:
             self._fail(
@@ -355,19 +427,6 @@ class _Asked:
         except UsageError as error:
             self._fail(f"{given[1]}: {error}")
 
-    def _log_dir(self) -> Path | None:
-        given = self._text("log_dir")
-        if given is None:
-            return None
-        folder, where = Path(given[0]), given[1]
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            self._fail(f"{where} is {given[0]!r}, which cannot be used: {error.strerror}")
-        if not os.access(folder, os.W_OK | os.X_OK):
-            self._fail(f"{where} is {given[0]!r}, which cannot be written to")
-        return folder.absolute()
-
     def _access(self, urls: Sequence[str]) -> Access:
         given = {name: self._text(name) for name in ("token_file", "tls_ca", "tls_cert", "tls_key")}
         access = Access(**{name: Path(text[0]).absolute() for name, text in given.items() if text is not None})
@@ -399,6 +458,12 @@ class _Asked:
             return DRAINING if given is None else draining_signals(given.value)
         except UsageError as error:
             self._fail(f"{given.where if given else ''}: {error}")
+
+    def _requeue(self) -> str:
+        value, where = self._text("requeue") or (WHEN[0], "")
+        if value not in WHEN:
+            self._fail(f"{where} is {value!r}: give {', '.join(WHEN[:-1])} or {WHEN[-1]}")
+        return value
 
     def _role(self) -> str:
         given = self._text("role")

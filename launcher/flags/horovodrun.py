@@ -28,14 +28,13 @@ _SAME = (
     ("--remote-shell", "remote_shell", "remote_shell"),
     ("--reset-limit", "reset_limit", "reset_limit"),
     ("--log-level", "log_level", "log_level"),
-    ("--verbose", "verbose", "verbose"),
 )
 _VARIABLES = (
     ("HOROVOD_START_TIMEOUT", "rendezvous_timeout"),
     ("HOROVOD_ELASTIC_TIMEOUT", "min_timeout"),
     ("HOROVOD_LOG_LEVEL", "log_level"),
 )
-NAMES = ("verbose", "log_level")
+NAMES = ("log_level",)
 """Those that are not about hosts and have a variable of this launcher's own; `hosts.asked.NAMES` has the others."""
 
 
@@ -75,7 +74,7 @@ class _HorovodOnly(argparse.Action):
 
 
 def add_flags(parser: argparse.ArgumentParser) -> list[str]:
-    """Values stay text. --network-interface and --version are own flags already. Returns the long names of the others."""
+    """Values stay text. --network-interface, --verbose and --version are own flags. Returns the long names of the others."""
     before = set(parser._option_string_actions)
     job = parser.add_argument_group("horovodrun: the job")
     job.add_argument(
@@ -91,7 +90,6 @@ def add_flags(parser: argparse.ArgumentParser) -> list[str]:
     job.add_argument("--network-interfaces", metavar="I,I", help="as --network-interface")
     job.add_argument("--output-filename", metavar="DIR", help="as --log-dir: on each host, its own workers' output")
     job.add_argument("--config-file", metavar="F", help="YAML file in horovodrun's schema; flags come before it")
-    job.add_argument("--verbose", action="store_const", const="1", help="say more of what this launcher does")
     job.add_argument("--log-level", metavar="LEVEL", help="TRACE, DEBUG, INFO, WARNING (default), ERROR or FATAL")
     job.add_argument("-cb", "--check-build", action=_CheckBuild, nargs=0, help="show what is available here, and exit")
     hosts = parser.add_argument_group("hosts that this launcher starts agents on")

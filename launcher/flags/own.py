@@ -6,10 +6,13 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from . import output_words
+
 NAMES = (
     "min", "max", "nproc_per_node", "job", "max_restarts", "min_timeout", "hang_timeout", "shutdown_timeout",
     "rendezvous", "endpoint", "standalone", "port", "rendezvous_timeout", "advertise_address", "network_interface",
-    "on_change", "preload", "token_file", "tls_ca", "tls_cert", "tls_key", "watch_pods", "log_dir",
+    "on_change", "preload", "requeue", "token_file", "tls_ca", "tls_cert", "tls_key", "watch_pods",
+    *output_words.NAMES,
 )  # fmt: skip
 
 
@@ -62,7 +65,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="workers of this agent: a number, auto (GPUs, else CPUs), gpu or cpu (default: --max if this agent serves"
         " the job, else its GPUs, or 1)",
     )
-    job.add_argument("--job", metavar="NAME", help="name of the job (default: default)")
+    job.add_argument(
+        "--job", metavar="NAME", help="name of the job (default: default; under Slurm from the job's number)"
+    )
     job.add_argument("--max-restarts", metavar="N", help="crashes of workers that the whole job survives (default 3)")
     job.add_argument("--min-timeout", metavar="S", help="seconds below --min until the job fails (default 600)")
     job.add_argument(
@@ -72,6 +77,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--shutdown-timeout",
         metavar="S",
         help="seconds that workers have to end in order before they are killed (default 30)",
+    )
+    job.add_argument(
+        "--requeue",
+        metavar="WHEN",
+        help="under Slurm, put the drained job back into the queue: preempted, if Slurm would have done so; always, after"
+        " signals such as USR1 too; never (default preempted)",
     )
     job.add_argument(
         "--on-change",
@@ -95,7 +106,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="the same on all hosts: the agent on this one serves the job there, the others join it (default port 29400)",
     )
     meeting.add_argument("--standalone", action="store_const", const="1", help="serve the job alone, also in a pod")
-    meeting.add_argument("--port", metavar="PORT", help="port of the server in this agent (default 0: any free one)")
+    meeting.add_argument(
+        "--port",
+        metavar="PORT",
+        help="port of the server in this agent (default 0: any free one; under Slurm from the job's number)",
+    )
     meeting.add_argument(
         "--rendezvous-timeout", metavar="S", help="seconds to look for the server at the start (default 60)"
     )
@@ -119,7 +134,25 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--log-dir", metavar="DIR", help="also write each worker's output to DIR/JOB/HOST/worker-SLOT-ID/"
+        "--log-dir",
+        metavar="DIR",
+        help="also write each worker's output to DIR/JOB/HOST/worker-SLOT-ID/",
+    )
+    output.add_argument(
+        "--log-max-size", metavar="SIZE", help="a log longer than this is begun anew: 500000, 100M, 0 (default 256M)"
+    )
+    output.add_argument("--log-files", metavar="N", help="files of each log that are kept (default 8)")
+    output.add_argument(
+        "--prefix", metavar="STYLE", help="in front of the workers' lines: full, rank, none or time (default full)"
+    )
+    output.add_argument(
+        "--quiet", action="store_const", const="1", help="no summary at the end (default: about ten lines)"
+    )
+    output.add_argument(
+        "--verbose", action="store_const", const="1", help="show each message between server, agent and workers"
+    )
+    output.add_argument(
+        "--check", action="store_true", help="say what this machine has, what would go wrong and what to do; no script"
     )
     output.add_argument("-v", "--version", action=_Version, nargs=0, help="print the version and exit")
 
@@ -128,5 +161,6 @@ def add_script(parser: argparse.ArgumentParser) -> None:
     """What is run: everything behind it belongs to it."""
     script = parser.add_argument_group("script")
     script.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name, as in python -m")
-    script.add_argument("script", help="Python script, or module with -m")
-    script.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the script")
+    name = script.add_argument("script", help="Python script, or module with -m")
+    rest = script.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the script")
+    name.required = rest.required = False  # --check does without; options.py asks for it otherwise

@@ -6,7 +6,7 @@ import argparse
 
 from .. import exits
 from . import horovodrun, own, torchrun
-from .spelling import Parser
+from .nearest import Parser
 from .words import flag_of
 
 _DESCRIPTION = """\

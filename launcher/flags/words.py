@@ -23,8 +23,8 @@ Words = Mapping[str, Said]  # by the own flag's name with underscores, such as "
 
 
 def from_flags(flags: argparse.Namespace, names: Sequence[str]) -> dict[str, Said]:
-    """Those of the own flags that were given."""
-    given = {name: getattr(flags, name) for name in names}
+    """Those that were given, of the flags that there are: some words are only said by other launchers' flags."""
+    given = {name: getattr(flags, name, None) for name in names}
     return {name: Said(str(value), flag_of(name)) for name, value in given.items() if value is not None}
 
 

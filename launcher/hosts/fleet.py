@@ -11,7 +11,7 @@ from dataclasses import replace
 from ..address import in_url
 from ..guarding import Guard
 from ..options import Options
-from ..output import OutputThread
+from ..output.room import Output
 from .asked import HostsAsked
 from .assignment import Assignment, encode, exported
 from .calls import Calls
@@ -37,7 +37,7 @@ class Fleet:
         port: int,
         token: str,
         calls: Calls | None,
-        output: OutputThread,
+        output: Output,
         guard: Guard,
         on_end: Callable[[str, HostAgent, int], None],
     ) -> None:
@@ -151,6 +151,7 @@ class Fleet:
             host=name,
             hosts=None,
             address=None,
+            requeued_job="",
         )
 
     def _ended(self, name: str, agent: HostAgent, code: int) -> None:

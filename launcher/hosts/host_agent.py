@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from ...rendezvous.parent_death import die_with_parent
 from ..child_process import ChildProcess
 from ..guarding import Guard
-from ..output import OutputThread
+from ..output.prefixes import PASSED_ON
+from ..output.room import Output
 from . import leash
 from .plan import Present
 
@@ -25,7 +26,7 @@ class HostAgent:
         command: Sequence[str],
         assignment: bytes,
         slots: int,
-        output: OutputThread,
+        output: Output,
         guard: Guard,
         on_end: Callable[[HostAgent, int], None],
     ) -> None:
@@ -39,7 +40,12 @@ class HostAgent:
         self._stdin = -1
         self._on_end = on_end
         self._process = ChildProcess(
-            lambda stdout, stderr: self._spawn(command, stdout, stderr), output, guard, lambda: "", None, self._ended
+            lambda stdout, stderr: self._spawn(command, stdout, stderr),
+            output,
+            guard,
+            lambda: PASSED_ON,
+            None,
+            self._ended,
         )
         self._say(assignment)
         self._beat()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import signal
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,11 +16,12 @@ from ...rendezvous.messages import Failed
 from .. import exits
 from ..adopted import reap_adopted
 from ..guarding import Guard
-from ..logs import show_log
+from ..logs import ReporterHandler
 from ..options import Options
-from ..output import OutputThread
+from ..output.room import Output
 from ..reporter import Reporter
-from ..serving import JobServer, PortError
+from ..serving import JobServer, PortError, job_spec
+from ..signals import Signals
 from .asked import HostsAsked
 from .calls import Calls
 from .discovery import DiscoveryError
@@ -48,7 +48,7 @@ class JobLauncher:
     """One launcher. `run` returns the exit code, when no agent of it is left on any host that could be reached."""
 
     def __init__(
-        self, asked: HostsAsked, options: Options, environ: Mapping[str, str], guard: Guard, output: OutputThread
+        self, asked: HostsAsked, options: Options, environ: Mapping[str, str], guard: Guard, output: Output
     ) -> None:
         self._asked = asked
         self._options = options
@@ -63,22 +63,22 @@ class JobLauncher:
         self._calls: Calls | None = None
         self._keeper: HostKeeper | None = None
         self._stopping: asyncio.Task[None] | None = None
+        self._has_begun = False  # an agent has come
         self._draining = False
         self._interrupts = 0
 
     async def run(self) -> int:
-        show_log(self._reporter, self._options.log_level)
+        ReporterHandler(self._reporter, self._options.shown_level)
         self._loop.set_exception_handler(self._on_bug)
         self._guard.watch(self._loop)
-        self._loop.add_signal_handler(signal.SIGINT, self._interrupted)
-        for number in self._options.drain_signals:
-            self._loop.add_signal_handler(number, self._terminated, number)
+        signals = Signals(self._loop, self._options.drain_signals, self._terminated, self._interrupted)
         life = asyncio.ensure_future(self._ending_with_its_errors())
         try:
             ending = await self._ending
             await self._end_agents(ending)
             self._reporter.say(ending.text if ending.code == 0 else f"{ending.text}\nexit code {ending.code}")
         finally:
+            signals.close()
             life.cancel()
             await asyncio.gather(life, return_exceptions=True)
             if self._calls is not None:
@@ -120,10 +120,11 @@ class JobLauncher:
             addresses = [LOOPBACK]
         else:
             addresses = ["::", "0.0.0.0"]  # the second where there is no IPv6
+        spec = job_spec(options)
         for address in addresses[:-1]:
             with contextlib.suppress(PortError):
-                return await JobServer.start(address, options), address
-        return await JobServer.start(addresses[-1], options), addresses[-1]
+                return await JobServer.start(address, options, spec), address
+        return await JobServer.start(addresses[-1], options, spec), addresses[-1]
 
     def _make_keeper(self, options: Options, url: str) -> HostKeeper:
         tokens, port = options.access.tokens(), urlsplit(url).port
@@ -148,14 +149,14 @@ class JobLauncher:
             await asyncio.sleep(_GLANCE)
             reap_adopted(known={self._guard.pid, *keeper.pids})
             job = server.job
-            if job is None:
-                if self._loop.time() > self._since + self._options.min_timeout:
-                    self._fail(f"no agent has come within {self._options.min_timeout:g} s (--min-timeout)")
-                continue
-            if self._is_over():
-                self._end(self._outcome(job.failure))
+            if job is None or self._is_over():
+                self._end(self._outcome(None if job is None else job.failure))
                 return
-            keeper.seen({worker["host"] for worker in job.snapshot().get("workers", ())})
+            hosts = {worker["host"] for worker in job.snapshot().get("workers", ())}
+            self._has_begun = self._has_begun or bool(hosts)
+            if not self._has_begun and self._loop.time() > self._since + self._options.min_timeout:
+                self._fail(f"no agent has come within {self._options.min_timeout:g} s (--min-timeout)")
+            keeper.seen(hosts)
             limit = self._asked.reset_limit
             resets = sum(job.tally.formed.values()) - 1
             if limit is not None and resets > limit and self._stopping is None:
@@ -193,11 +194,11 @@ class JobLauncher:
 
     # --- signals ---
 
-    def _terminated(self, number: int) -> None:
+    def _terminated(self, why: str) -> None:
         if self._draining or self._ending.done():
             return
         self._draining = True
-        self._reporter.say(f"{signal.Signals(number).name}: the workers of all hosts leave the job")
+        self._reporter.say(f"{why}: the workers of all hosts leave the job")
         if self._keeper is not None:
             self._keeper.close()
             self._keeper.fleet.drain_all()
@@ -212,7 +213,7 @@ class JobLauncher:
                 self._keeper.close()
                 self._keeper.fleet.end_all()
             self._end(_Ending(exits.INTERRUPTED, "ended at once"))
-        elif self._server is None or self._server.job is None:
+        elif not self._has_begun:
             self._end(_Ending(exits.INTERRUPTED, "stopped before the job had started"))
         else:
             self._reporter.say("SIGINT: the job is being stopped in order; a second one ends everything at once")

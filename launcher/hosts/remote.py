@@ -15,7 +15,7 @@ from ..address import AddressError, address_of_interface
 from ..agent import Agent
 from ..guarding import Guard
 from ..options import Options
-from ..output import OutputThread
+from ..output.room import Output
 from .assignment import Assignment, decode
 from .calls import FLAG, call
 from .leash import Held, Leash, read_line
@@ -51,7 +51,7 @@ def main() -> int:
         return _fail(str(error))
     guard = Guard()
     try:
-        output = OutputThread()
+        output = Output(options.output, os.environ)
         code = asyncio.run(_run(options, leash, rest, guard, output))
         output.close(_FLUSH_LIMIT)
         return code
@@ -70,7 +70,7 @@ def _completed(assignment: Assignment) -> Options:
     )
 
 
-async def _run(options: Options, descriptor: int, rest: bytes, guard: Guard, output: OutputThread) -> int:
+async def _run(options: Options, descriptor: int, rest: bytes, guard: Guard, output: Output) -> int:
     agent = Agent(options, os.environ, guard, output)
 
     def lost(why: str) -> None:

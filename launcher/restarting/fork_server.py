@@ -17,7 +17,8 @@ import msgspec
 from ...rendezvous.parent_death import die_with_parent
 from ..child_process import ChildProcess
 from ..guarding import Guard
-from ..output import OutputThread
+from ..output.prefixes import Label
+from ..output.room import Output
 from ..reporter import Reporter
 
 _MODULE = "elastic_launch.trainer.fork_server"
@@ -42,7 +43,7 @@ class ForkServer:
     """One for all slots of an agent. `warm` must be awaited before each use."""
 
     def __init__(
-        self, modules: Sequence[str], environ: Mapping[str, str], output: OutputThread, guard: Guard, reporter: Reporter
+        self, modules: Sequence[str], environ: Mapping[str, str], output: Output, guard: Guard, reporter: Reporter
     ) -> None:
         """Starts to import `modules`; those that are not there are left out."""
         self._modules = modules
@@ -110,7 +111,7 @@ class ForkServer:
                 lambda stdout, stderr: self._spawn(theirs, stdout, stderr),
                 self._output,
                 self._guard,
-                lambda: "[fork server] ",
+                lambda: Label("", name="fork server"),
                 None,
                 self._ended,
             )

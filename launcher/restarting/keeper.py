@@ -34,6 +34,7 @@ from ...rendezvous.messages import (
 )
 from ...rendezvous.progress import Progress
 from ..child_process import ChildProcess
+from ..output.log_folders import worker_folder
 from ..reporter import Reporter
 from ..threads import in_a_thread
 from ..worker import Hooks, Worker
@@ -80,6 +81,7 @@ class Keeper(Worker):
         self._script: ChildProcess | None = None
         self._script_ended = asyncio.Event()
         self._giving_up = False  # the script's end is wanted
+        self._has_finished = False  # its script, in the newest generation
         self._is_doomed = False  # and the keeper's with it
         self._started = 0  # the newest generation whose script was started
         self._past: list[ChildProcess] = []
@@ -92,6 +94,10 @@ class Keeper(Worker):
         store = self._store.process if self._store is not None else None
         last = self._script or (self._past[-1] if self._past else None)
         return tuple(process.pid for process in (last, store) if process is not None)
+
+    @property
+    def is_idle(self) -> bool:
+        return self._script is None and not self._has_finished
 
     def send(self, message: ToWorker) -> None:
         self.record.told(message)
@@ -240,6 +246,7 @@ class Keeper(Worker):
         self._past = [process for process in self._past if not process.is_drained]
         self._script_ended.clear()
         self._giving_up = False
+        self._has_finished = False
         error_file = settings.scratch / f"{self.record.worker}-{generation}.json"
         environ = script_environment(settings.scripts.environ, settings.words, place, generation, str(error_file))
         try:
@@ -265,6 +272,7 @@ class Keeper(Worker):
         elif self._ended or self._giving_up:
             return
         elif code == 0:
+            self._has_finished = True
             self._do(self._finish(generation))
         else:
             self._hooks.said(self, Crashed(self.record.worker, generation, code, message, stack or script.tail()))
@@ -301,11 +309,5 @@ class Keeper(Worker):
         self._hooks.ended(self, code)
 
     def _make_logs(self) -> Path | None:
-        """The folder of its scripts' output, made."""
         settings = self._settings
-        if settings.log_dir is None:
-            return None
-        name = f"worker-{self.record.local_rank}-{self.record.worker[:8]}"
-        folder = settings.log_dir / settings.job / settings.host / name
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return worker_folder(settings.log_dir, settings.job, settings.host, self.record.local_rank, self.record.worker)
