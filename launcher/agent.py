@@ -23,18 +23,19 @@ from .adopted import reap_adopted
 from .batch.requeue import requeue
 from .ending import Ending
 from .endpoint import Seat, take_seat
+from .error_reply import reply
 from .guarding import Guard
-from .logs import ReporterHandler
+from .logs import ReporterHandler, show
 from .options import Options
-from .output.log_folders import host_folder
 from .output.room import Output
+from .parting import end_workers, leave_the_others
 from .peer_watch import PeerWatch
-from .process_groups import where_it_is_stuck
 from .relay import Relay
-from .reporter import Reporter
+from .reporter import make_reporter
 from .serving import JobServer, PortError
 from .signal_names import DRAINING
 from .signals import SHELL_IS_FIRST, Signals, is_behind_a_first_shell
+from .witness import Witness
 from .workers import Workers, make_workers
 
 _PACKAGE = "elastic_launch"
@@ -52,8 +53,9 @@ class Agent:
         self._environ = environ
         self._guard = guard
         self._output = output
-        self._reporter = self._make_reporter()
-        self._log_handler = ReporterHandler(self._reporter)
+        self._reporter = make_reporter(output, options.log_dir, options.job, options.host)
+        self._log_handler = ReporterHandler(self._reporter, options.verbose)
+        self._witness = Witness(options.job, lambda: self._relay.slots.progress() if self._relay is not None else [])
         self._name = uuid.uuid4().hex
         self._loop = asyncio.get_running_loop()
         self._ending: asyncio.Future[Ending] = self._loop.create_future()
@@ -68,19 +70,6 @@ class Agent:
         self._meeting: MeetingServer | None = None
         self._peer_watch: PeerWatch | None = None
 
-    def _make_reporter(self) -> Reporter:
-        options = self._options
-        if options.log_dir is None:
-            return Reporter(self._output, options.host)
-        try:
-            folder = host_folder(options.log_dir, options.job, options.host)
-            reporter = Reporter(self._output, options.host, self._output.open_common_log(folder / "agent.log"))
-            reporter.say(f"logs are in {folder}")
-        except OSError as error:
-            reporter = Reporter(self._output, options.host)
-            reporter.say(f"warning: no log of this agent's own can be written: {error}")
-        return reporter
-
     async def run(self) -> int:
         logging.getLogger(_PACKAGE).addHandler(self._log_handler)
         self._loop.set_exception_handler(self._on_bug)
@@ -91,7 +80,9 @@ class Agent:
         life = asyncio.ensure_future(self._ending_with_its_errors(self._live()))
         try:
             ending = await self._ending
-            await self._end_workers(ending)
+            if self._relay is not None:
+                self._relay.close()
+                await end_workers(self._relay.slots, ending, self._at_once, self._reporter)
             await self._leave(ending, life)
         finally:
             signals.close()
@@ -193,7 +184,9 @@ class Agent:
     def _hello(self) -> Hello:
         assert self._relay is not None
         spec = self._spec() if self._options.describes_job else None
-        return self._relay.hello(self._name, self._options.host, spec)
+        hello = self._relay.hello(self._name, self._options.host, spec)
+        show("agent", "server", hello)
+        return hello
 
     def _spec(self) -> JobSpec:
         options = self._options
@@ -207,6 +200,8 @@ class Agent:
         )
 
     def _send(self, message: ToServer) -> None:
+        show("agent", "server", message)
+        self._witness.said(message)
         if self._client is not None:
             self._client.send(message)
 
@@ -216,6 +211,8 @@ class Agent:
 
     def _heard(self, message: ToAgent) -> None:
         assert self._relay is not None
+        show("server", "agent", message)
+        self._witness.heard(message)
         if isinstance(message, Welcome):
             self._welcomes += 1
             if self._welcomes > 1:
@@ -225,11 +222,13 @@ class Agent:
             self._relay.start_all()
 
     async def _watch(self, client: Client) -> None:
-        """Looks after what nothing tells. A lost server ends nothing as long as workers live: an intact ring goes on."""
+        """Looks after what nothing tells. A lost server ends nothing as long as workers train: an intact ring goes on."""
+        idle_since: float | None = None
         while True:
             await asyncio.sleep(_WATCH_PERIOD)
             assert self._relay is not None
             self._relay.tick()
+            self._witness.look()
             others = {self._guard.pid, self._peer_watch.pid if self._peer_watch is not None else 0}
             assert self._workers is not None
             reap_adopted(
@@ -241,11 +240,15 @@ class Agent:
             self._reporter.say_once(
                 "the rendezvous server is lost: the workers go on without it, and the agent looks for it"
             )
-            if not self._relay.slots:
-                gone = self._loop.time() - client.disconnected_since
-                if gone > self._options.rendezvous_timeout:
-                    text = f"the rendezvous server has been gone for {gone:.0f} s, and no worker is left here"
-                    self._end(Ending(exits.UNREACHABLE, text))
+            if not all(worker.is_idle for worker in self._relay.slots):
+                idle_since = None
+                continue
+            now = self._loop.time()
+            idle_since = idle_since or now
+            if now - max(idle_since, client.disconnected_since) > self._options.rendezvous_timeout:
+                gone = now - client.disconnected_since
+                text = f"the rendezvous server has been gone for {gone:.0f} s, and no worker trains here"
+                self._end(Ending(exits.UNREACHABLE, text, ask=signal.SIGTERM))
 
     def _leave_the_job(self, why: str) -> None:
         if self._ending.done() or (self._relay is not None and self._relay.draining):
@@ -288,52 +291,20 @@ class Agent:
         else:
             self._reporter.say(f"warning: {context.get('message')}\n{details}")
 
-    async def _end_workers(self, ending: Ending) -> None:
-        if self._relay is None:
-            return
-        self._relay.close()
-        slots = self._relay.slots
-        if ending.ask is not None:
-            for worker in slots:
-                worker.stop(ending.ask)
-        if slots and ending.patience > 0:
-            ended = asyncio.ensure_future(slots.wait_until_empty(ending.patience))
-            hurried = asyncio.ensure_future(self._at_once.wait())
-            await asyncio.wait([ended, hurried], return_when=asyncio.FIRST_COMPLETED)
-            ended.cancel()
-            hurried.cancel()
-        if slots:
-            if ending.code == exits.SUCCESS:
-                left = ", ".join(str(pid) for worker in slots for pid in worker.pids)
-                self._reporter.say(f"killing the workers that have not ended within --shutdown-timeout: pid {left}")
-            await slots.kill_all()
-            for pid in [pid for worker in slots for pid in worker.pids]:
-                self._reporter.say(
-                    f"warning: pid {pid} does not end on SIGKILL: it is stuck in the kernel ({where_it_is_stuck(pid)})."
-                    " This agent ends without it; if it stays, what it holds (a GPU, a mount) is free after a reboot"
-                )
-        await slots.drained()
-
     async def _leave(self, ending: Ending, life: asyncio.Future[None]) -> None:
         self._log_handler.setLevel(logging.CRITICAL)  # connections that end are no news from here on
-        self._reporter.say(ending.last_words())
+        summary = self._witness.summary() if not self._options.quiet else ""
+        self._reporter.say("\n".join(filter(None, (summary, ending.last_words()))))
+        trouble = reply(ending, self._environ)
+        if trouble:
+            self._reporter.say(f"warning: {trouble}")
         if self._client is not None:
             await self._client.close()
             await asyncio.wait([life], timeout=2.0)
         if self._server is not None and not self._at_once.is_set():
-            others = self._server.connected_agents
-            limit = self._options.shutdown_timeout
-            if others and ending.code == exits.SUCCESS and self._relay is not None and self._relay.draining:
-                limit = math.inf if self._options.outstays else limit
-                until = "until they have left" if limit == math.inf else f"for {limit:g} s"
-                self._reporter.say(f"{others} other agents need the server in this agent: it goes on {until}")
-            waiting = asyncio.ensure_future(self._server.wait_until_all_have_left(limit))
-            hurried = asyncio.ensure_future(self._at_once.wait())
-            await asyncio.wait([waiting, hurried], return_when=asyncio.FIRST_COMPLETED)
-            hurried.cancel()
-            if waiting.done() and not waiting.result():
-                self._reporter.say("other agents were still connected to the server in this one: they have lost it")
-            waiting.cancel()
+            draining = self._relay is not None and self._relay.draining
+            limit = math.inf if draining and self._options.outstays else self._options.shutdown_timeout
+            await leave_the_others(self._server, ending, draining, limit, self._at_once, self._reporter)
         if ending.code == exits.SUCCESS and self._relay is not None and self._relay.draining:
             await self._requeue()
 
