@@ -31,10 +31,12 @@ from ..rendezvous.messages import (
     Started,
     ToAgent,
     ToServer,
+    ToWorker,
     Welcome,
 )
 from . import exits
 from .ending import Ending
+from .logs import show
 from .memory_kills import MemoryKills
 from .options import Options
 from .reporter import Reporter
@@ -88,6 +90,8 @@ class Relay:
         self._restarts_scripts = options.restarts
         self._shutdown_timeout = options.shutdown_timeout
         self._hang_timeout = options.hang_timeout
+        # A worker that is about to join may have begun to leave SIGTERM to this agent.
+        self._sure_end = signal.SIGKILL if options.everybody_is_signalled else signal.SIGTERM
         self._loop = asyncio.get_running_loop()
         self._welcome: Welcome | None = None
         self._announced = 0
@@ -103,7 +107,9 @@ class Relay:
 
     def beat(self) -> Beat:
         """A heartbeat, with what this agent's workers have come to."""
-        return Beat(self.slots.progress())
+        beat = Beat(self.slots.progress())
+        show("agent", "server", beat)
+        return beat
 
     def start_all(self) -> None:
         for local_rank in range(self._slot_count):
@@ -137,7 +143,7 @@ class Relay:
         elif isinstance(message, Release):
             for worker in self.slots:
                 if message.generation in (worker.record.announced, worker.record.formed):
-                    worker.send(message)
+                    self._tell_worker(worker, message)
         elif isinstance(message, Restart):
             self._restart_later(message)
         elif isinstance(message, Done):
@@ -152,13 +158,17 @@ class Relay:
             if worker_or_none is not None:
                 self._tell(worker_or_none, message)
 
+    def _tell_worker(self, worker: Worker, message: ToWorker) -> None:
+        show("agent", f"worker {worker.record.local_rank}", message)
+        worker.send(message)
+
     def _tell(self, worker: Worker, message: Released | Evicted | Drain) -> None:
         if isinstance(message, Drain):
             self._drain(worker)
             return
         if isinstance(message, Released) and not worker.record.leaving:
-            worker.send(Drain(worker.record.worker))  # nobody leaves unasked
-        worker.send(message)
+            self._tell_worker(worker, Drain(worker.record.worker))  # nobody leaves unasked
+        self._tell_worker(worker, message)
         if isinstance(message, Evicted):
             self._reporter.say(f"{_name(worker)} was evicted: {message.reason}")
             limit = max(_LEAST_EVICTION, self._hang_timeout)
@@ -168,7 +178,7 @@ class Relay:
         self._welcome = message
         self._hang_timeout = message.hang_timeout
         for worker in self.slots:
-            worker.send(message)
+            self._tell_worker(worker, message)
         for exited in self._unanswered.values():
             self._send(exited)
 
@@ -183,7 +193,7 @@ class Relay:
         # The last formed generation's ring may still be stepping, until an agreed boundary.
         self._meeting.forget(before=message.formed)
         for place, worker in ours:
-            worker.send(msgspec.structs.replace(message, places=[place]))
+            self._tell_worker(worker, msgspec.structs.replace(message, places=[place]))
 
     def _open_meeting(self, message: Announce) -> None:
         """Once: a server says again what it is not sure that we have heard, and members may have met already."""
@@ -194,20 +204,21 @@ class Relay:
     def _drain(self, worker: Worker) -> None:
         """A worker that has not joined hears no message, and has nothing to hand over."""
         if worker.record.registered:
-            worker.send(Drain(worker.record.worker))
+            self._tell_worker(worker, Drain(worker.record.worker))
         else:
-            worker.stop()
+            worker.stop(self._sure_end)
 
     def _done(self) -> None:
         self._unanswered.clear()
         for worker in self.slots:
-            worker.send(Done())
+            self._tell_worker(worker, Done())
         self._end(Ending(exits.SUCCESS, f"job {self._job!r} is done", patience=self._shutdown_timeout))
 
     def _said(self, worker: Worker, message: FromWorker | Crashed) -> None:
         if message.worker != worker.record.worker:
             self._nonsense(worker, f"it speaks as another worker, {message.worker!r}")
             return
+        show(f"worker {worker.record.local_rank}", "agent", message)
         worker.record.said(message)
         if isinstance(message, Registered):
             worker.watch_for_death()
@@ -271,7 +282,7 @@ class Relay:
             return
         self._send(Started(worker.record.worker, local_rank))
         if self._welcome is not None:
-            worker.send(self._welcome)
+            self._tell_worker(worker, self._welcome)
 
     def _cancel_restarts(self) -> None:
         for restart in self._restarts.values():

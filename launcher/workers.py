@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import ipaddress
+import signal
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -109,7 +110,7 @@ def make_workers(
 ) -> Workers:
     surroundings = Surroundings(
         command=options.command,
-        environ=_with_binding(options, _with_threads_bounded(options, environ, reporter)),
+        environ=_with_signals(options, _with_binding(options, _with_threads_bounded(options, environ, reporter))),
         job=options.job,
         host=options.host,
         address=address,
@@ -150,6 +151,14 @@ def _on_its_network(environ: Mapping[str, str], address: str) -> Mapping[str, st
 
 def _with_binding(options: Options, environ: Mapping[str, str]) -> Mapping[str, str]:
     return {**environ, worker_environment.NUMA_BINDING: options.numa_binding} if options.numa_binding else environ
+
+
+def _with_signals(options: Options, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Those that reach the workers too, and that they leave to this agent."""
+    if not options.everybody_is_signalled:
+        return environ
+    names = ",".join(signal.Signals(number).name for number in options.drain_signals)
+    return {**environ, worker_environment.AGENT_ANSWERS: names}
 
 
 def _is_there(module: str) -> bool:
