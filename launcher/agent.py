@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import signal
 import traceback
 import uuid
@@ -19,8 +20,10 @@ from ..rendezvous.messages import Hello, JobSpec, Stop, ToAgent, ToServer, Welco
 from . import exits
 from .address import address_towards_any
 from .adopted import reap_adopted
+from .batch.requeue import requeue
 from .ending import Ending
 from .endpoint import Seat, take_seat
+from .error_reply import reply
 from .guarding import Guard
 from .logs import ReporterHandler, show
 from .options import Options
@@ -30,6 +33,7 @@ from .peer_watch import PeerWatch
 from .relay import Relay
 from .reporter import make_reporter
 from .serving import JobServer, PortError
+from .signal_names import DRAINING
 from .signals import SHELL_IS_FIRST, Signals, is_behind_a_first_shell
 from .witness import Witness
 from .workers import Workers, make_workers
@@ -57,6 +61,7 @@ class Agent:
         self._ending: asyncio.Future[Ending] = self._loop.create_future()
         self._at_once = asyncio.Event()
         self._interrupts = 0
+        self._drained_by = ""
         self._welcomes = 0
         self._workers: Workers | None = None
         self._relay: Relay | None = None
@@ -97,7 +102,9 @@ class Agent:
         urls = options.urls
         if options.serves:
             relay.start_all()  # first: they import for longer than the server does
-            self._server = await JobServer.start(address, options, seat.listener if seat is not None else None)
+            self._server = await JobServer.start(
+                address, options, self._spec(), seat.listener if seat is not None else None
+            )
             self._invite(self._server.url if options.endpoint is None else options.endpoint.url)
             urls = (self._server.url,)
         tokens = options.access.tokens()
@@ -176,20 +183,21 @@ class Agent:
 
     def _hello(self) -> Hello:
         assert self._relay is not None
-        options = self._options
-        spec = None
-        if options.describes_job:
-            spec = JobSpec(
-                min=options.min,
-                max=options.max,
-                max_restarts=options.max_restarts,
-                min_timeout=options.min_timeout,
-                hang_timeout=options.hang_timeout,
-                shutdown_timeout=options.shutdown_timeout,
-            )
-        hello = self._relay.hello(self._name, options.host, spec)
+        spec = self._spec() if self._options.describes_job else None
+        hello = self._relay.hello(self._name, self._options.host, spec)
         show("agent", "server", hello)
         return hello
+
+    def _spec(self) -> JobSpec:
+        options = self._options
+        return JobSpec(
+            min=options.min,
+            max=options.max,
+            max_restarts=options.max_restarts,
+            min_timeout=options.min_timeout,
+            hang_timeout=options.hang_timeout,
+            shutdown_timeout=options.shutdown_timeout,
+        )
 
     def _send(self, message: ToServer) -> None:
         show("agent", "server", message)
@@ -214,7 +222,8 @@ class Agent:
             self._relay.start_all()
 
     async def _watch(self, client: Client) -> None:
-        """Looks after what nothing tells. A lost server ends nothing as long as workers live: an intact ring goes on."""
+        """Looks after what nothing tells. A lost server ends nothing as long as workers train: an intact ring goes on."""
+        idle_since: float | None = None
         while True:
             await asyncio.sleep(_WATCH_PERIOD)
             assert self._relay is not None
@@ -231,15 +240,20 @@ class Agent:
             self._reporter.say_once(
                 "the rendezvous server is lost: the workers go on without it, and the agent looks for it"
             )
-            if not self._relay.slots:
-                gone = self._loop.time() - client.disconnected_since
-                if gone > self._options.rendezvous_timeout:
-                    text = f"the rendezvous server has been gone for {gone:.0f} s, and no worker is left here"
-                    self._end(Ending(exits.UNREACHABLE, text))
+            if not all(worker.is_idle for worker in self._relay.slots):
+                idle_since = None
+                continue
+            now = self._loop.time()
+            idle_since = idle_since or now
+            if now - max(idle_since, client.disconnected_since) > self._options.rendezvous_timeout:
+                gone = now - client.disconnected_since
+                text = f"the rendezvous server has been gone for {gone:.0f} s, and no worker trains here"
+                self._end(Ending(exits.UNREACHABLE, text, ask=signal.SIGTERM))
 
     def _leave_the_job(self, why: str) -> None:
         if self._ending.done() or (self._relay is not None and self._relay.draining):
             return
+        self._drained_by = why
         self._reporter.say(f"{why}: this agent's workers leave the job")
         if self._relay is None:
             self._end(Ending(exits.SUCCESS, "drained before any worker was started"))
@@ -281,13 +295,26 @@ class Agent:
         self._log_handler.setLevel(logging.CRITICAL)  # connections that end are no news from here on
         summary = self._witness.summary() if not self._options.quiet else ""
         self._reporter.say("\n".join(filter(None, (summary, ending.last_words()))))
+        trouble = reply(ending, self._environ)
+        if trouble:
+            self._reporter.say(f"warning: {trouble}")
         if self._client is not None:
             await self._client.close()
             await asyncio.wait([life], timeout=2.0)
         if self._server is not None and not self._at_once.is_set():
             draining = self._relay is not None and self._relay.draining
-            limit = self._options.shutdown_timeout
+            limit = math.inf if draining and self._options.outstays else self._options.shutdown_timeout
             await leave_the_others(self._server, ending, draining, limit, self._at_once, self._reporter)
+        if ending.code == exits.SUCCESS and self._relay is not None and self._relay.draining:
+            await self._requeue()
+
+    async def _requeue(self) -> None:
+        job, when = self._options.requeued_job, self._options.requeue
+        if job and when != "never":
+            warnings = {signal.Signals(number).name for number in self._options.drain_signals if number not in DRAINING}
+            in_any_case = when == "always" and self._drained_by in warnings
+            said = await self._loop.run_in_executor(None, requeue, job, in_any_case)
+            self._reporter.say(said)
 
     async def _close(self) -> None:
         if self._workers is not None:

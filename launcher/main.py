@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .batch.sharing import own_share
 from .options import parse
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ _FLUSH_LIMIT = 5.0  # seconds for output that nobody takes
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code; SystemExit(2) for flags that cannot work."""
+    os.environ.update(own_share(os.environ))
     return run(parse(sys.argv[1:] if arguments is None else arguments, os.environ))
 
 

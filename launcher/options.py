@@ -17,9 +17,13 @@ from ..rendezvous import worker_environment
 from ..rendezvous.names import check_job_name
 from .access import Access
 from .address import AddressError, address_of_interface, checked_address
+from .batch.nodes import place_of
+from .batch.requeue import WHEN, job_to_requeue
+from .batch.scheduler import company, name_of_scheduler
+from .batch.step import Step, find_step
 from .devices import count_gpus, workers_per_node
 from .endpoint import Endpoint
-from .flags import own, torchrun
+from .flags import own, slurm, torchrun
 from .flags.output_words import log_folder, output_settings
 from .flags.parsing import build_parser
 from .flags.words import Said, Words, flags_first, from_flags, from_variables, is_on
@@ -46,6 +50,9 @@ class Options:
     again at each change; `uses_torch` and `preload` say what is imported ahead of that. `drain_signals` (numbers) are those on
     which this agent's workers leave. `role` is the workers' ROLE_NAME; with `virtual_local_rank` each of them sees one GPU
     alone; `numa_binding` says how they are bound. `verbose` shows the protocol, `quiet` leaves the summary out.
+    A server that `outstays` its own agent's workers stays for as long as other agents need it. `requeued_job` is the number of
+    a Slurm job that this agent puts back into the queue when `requeue` says so. Where `everybody_is_signalled`, as by a batch
+    system, each process of the job gets its signals, and not the agent alone.
     """
 
     command: tuple[str, ...]
@@ -68,6 +75,10 @@ class Options:
     watch_pods: str = ""
     log_dir: Path | None = None
     drain_signals: tuple[int, ...] = DRAINING
+    everybody_is_signalled: bool = False
+    outstays: bool = False
+    requeue: str = WHEN[0]
+    requeued_job: str = ""
     program: Program | None = None
     restarts: bool = False
     uses_torch: bool = False
@@ -100,7 +111,12 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Options:
 
 def _origins(flags: argparse.Namespace, environ: Mapping[str, str]) -> list[dict[str, Said]]:
     """What was said, by whom; of two flags, or of two variables, the first one counts."""
-    return [from_flags(flags, own.NAMES), from_variables(environ, own.NAMES), torchrun.said(flags, environ)]
+    return [
+        from_flags(flags, own.NAMES),
+        from_variables(environ, own.NAMES),
+        torchrun.said(flags, environ),
+        slurm.said(environ),
+    ]
 
 
 class _Asked:
@@ -113,6 +129,7 @@ class _Asked:
         self._flags = flags
         self._words = words
         self._environ = environ
+        self._step: Step | None = None  # of several agents, which meet at one of them
 
     def check(self) -> int:
         """The exit code."""
@@ -144,11 +161,11 @@ class _Asked:
             min=minimum,
             max=maximum,
             nproc=nproc,
-            describes_job=not urls or self._text("min") is not None or self._text("max") is not None,
+            describes_job=self._describes_job(urls),
             job=self._job(),
             urls=urls,
             endpoint=endpoint,
-            port=self._port(serves),
+            port=0 if self._step is not None else self._port(serves),
             max_restarts=self._count("max_restarts", least=0, default=3),
             min_timeout=self._seconds("min_timeout", 600.0),
             hang_timeout=self._seconds("hang_timeout", 300.0),
@@ -163,6 +180,10 @@ class _Asked:
             verbose=self._is_on("verbose"),
             quiet=self._is_on("quiet"),
             drain_signals=self._drain_signals(),
+            everybody_is_signalled=bool(name_of_scheduler(self._environ)),
+            outstays=self._step is not None,
+            requeue=self._requeue(),
+            requeued_job=job_to_requeue(self._environ),
             role=self._role(),
             virtual_local_rank=self._is_on("virtual_local_rank"),
             numa_binding=self._numa_binding(program),
@@ -174,6 +195,12 @@ class _Asked:
 
     def _text(self, name: str) -> Said | None:
         return self._words.get(name)
+
+    def _describes_job(self, urls: Sequence[str]) -> bool:
+        """All agents of a step say the same. A stranger's server at its place is to say that it does not know the job."""
+        if self._step is not None:
+            return self._step.serves
+        return not urls or self._text("min") is not None or self._text("max") is not None
 
     def _count(self, name: str, least: int, default: int) -> int:
         given = self._text(name)
@@ -208,13 +235,16 @@ class _Asked:
         # As torchrun means it: scripts that were written for so many workers never see fewer.
         is_fixed = serves and maximum == 0 and nproc > 0
         minimum = self._count("min", least=1, default=nproc if is_fixed else 1)
+        agents = self._step.tasks if self._step is not None else 1
+        each = f", for each of {agents} tasks" if agents > 1 else ""
         if maximum:
             most = f"--max {maximum}"
         elif nproc:
-            maximum, most = nproc, f"--max {nproc} (the default: --nproc-per-node)"
+            maximum = nproc * agents
+            most = f"--max {maximum} (the default: --nproc-per-node{each})"
         else:
-            maximum = count_gpus(self._environ) or 1
-            most = f"--max {maximum} (the default: the GPUs of this host, or 1)"
+            maximum = (count_gpus(self._environ) or 1) * agents
+            most = f"--max {maximum} (the default: the GPUs of this host, or 1{each})"
         if not nproc:
             nproc = maximum if serves else min(maximum, count_gpus(self._environ) or 1)
         if minimum > maximum and (serves or self._text("min") is not None):
@@ -245,6 +275,8 @@ class _Asked:
         given, rendezvous = self._text("endpoint"), self._text("rendezvous")
         if given is None or self._is_on("standalone"):
             return None
+        if given.where == slurm.WHERE:
+            return None if rendezvous is not None else self._endpoint_of_step()
         if rendezvous is not None:
             if given.where.startswith("-") and rendezvous.where.startswith("-"):
                 self._fail(
@@ -262,6 +294,13 @@ class _Asked:
         except UsageError as error:
             self._fail(f"{given.where}: {error}")
 
+    def _endpoint_of_step(self) -> Endpoint | None:
+        step = self._step = find_step(self._environ)
+        if step is None:
+            return None
+        host = "127.0.0.1" if len(step.nodes) == 1 else place_of(step.nodes[0])
+        return Endpoint(host, self._port(serves=True) or step.port, step.serves)
+
     def _urls(self) -> tuple[str, ...]:
         given = self._text("rendezvous")
         alone = self._is_on("standalone")
@@ -274,6 +313,13 @@ class _Asked:
             self._fail(
                 f"{several.where} is {several.value!r}, but nothing says where the nodes meet: give --rdzv-endpoint HOST:PORT"
                 " with the name of one of them, the same on all (localhost:29400 for agents of one machine)"
+            )
+        beside = "" if alone else company(self._environ)
+        if beside:
+            self._fail(
+                f"{beside}, and no --rendezvous was given: each would train on its own. Start elastic-rendezvous, and"
+                " give its --rendezvous http://HOST:PORT to all, or --standalone if that is what you want"
+                + (". Put srun in front, and they find each other by themselves" if "srun" in beside else "")
             )
         if self._environ.get("KUBERNETES_SERVICE_HOST") and not alone and self._text("one_node") is None:
             self._fail(
@@ -359,6 +405,12 @@ class _Asked:
             return DRAINING if given is None else draining_signals(given.value)
         except UsageError as error:
             self._fail(f"{given.where if given else ''}: {error}")
+
+    def _requeue(self) -> str:
+        value, where = self._text("requeue") or (WHEN[0], "")
+        if value not in WHEN:
+            self._fail(f"{where} is {value!r}: give {', '.join(WHEN[:-1])} or {WHEN[-1]}")
+        return value
 
     def _role(self) -> str:
         given = self._text("role")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Coroutine
 from typing import Any
 
@@ -40,7 +41,8 @@ async def leave_the_others(
     """The server in this agent goes on until other agents have heard how the job ended, for at most `limit` seconds."""
     others = server.connected_agents
     if others and ending.code == exits.SUCCESS and draining:
-        reporter.say(f"{others} other agents need the server in this agent: it goes on for {limit:g} s")
+        until = "until they have left" if limit == math.inf else f"for {limit:g} s"
+        reporter.say(f"{others} other agents need the server in this agent: it goes on {until}")
     if await _first_of(server.wait_until_all_have_left(limit), at_once) is False:
         reporter.say("other agents were still connected to the server in this one: they have lost it")
 

@@ -90,6 +90,8 @@ class Relay:
         self._restarts_scripts = options.restarts
         self._shutdown_timeout = options.shutdown_timeout
         self._hang_timeout = options.hang_timeout
+        # A worker that is about to join may have begun to leave SIGTERM to this agent.
+        self._sure_end = signal.SIGKILL if options.everybody_is_signalled else signal.SIGTERM
         self._loop = asyncio.get_running_loop()
         self._welcome: Welcome | None = None
         self._announced = 0
@@ -204,7 +206,7 @@ class Relay:
         if worker.record.registered:
             self._tell_worker(worker, Drain(worker.record.worker))
         else:
-            worker.stop()
+            worker.stop(self._sure_end)
 
     def _done(self) -> None:
         self._unanswered.clear()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.machinery
+import ipaddress
+import signal
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
 
 from ..rendezvous import worker_environment
 from ..rendezvous.scratch import scratch_folder
+from .address import interface_with
 from .guarding import Guard
 from .options import Options
 from .output.room import Output
@@ -64,7 +67,7 @@ class RestartedWorkers(Workers):
         self, options: Options, surroundings: Surroundings, agent: str, reporter: Reporter, modules: tuple[str, ...]
     ) -> None:
         assert options.program is not None
-        environ = without_other_launchers(surroundings.environ)
+        environ = _on_its_network(without_other_launchers(surroundings.environ), surroundings.address)
         output, guard = surroundings.output, surroundings.guard
         self._fork_server = ForkServer(modules, environ, output, guard, reporter)
         self._leftovers = ExitStack()
@@ -107,7 +110,7 @@ def make_workers(
 ) -> Workers:
     surroundings = Surroundings(
         command=options.command,
-        environ=_with_binding(options, _with_threads_bounded(options, environ, reporter)),
+        environ=_with_signals(options, _with_binding(options, _with_threads_bounded(options, environ, reporter))),
         job=options.job,
         host=options.host,
         address=address,
@@ -129,8 +132,33 @@ def _with_threads_bounded(options: Options, environ: Mapping[str, str], reporter
     return {**environ, "OMP_NUM_THREADS": "1"}
 
 
+def _on_its_network(environ: Mapping[str, str], address: str) -> Mapping[str, str]:
+    """Scripts' own connections take the interface that this agent's address is on.
+
+    Gloo would look the host's name up, which many a host's own /etc/hosts gives to the loopback; NCCL would take the first
+    interface that it likes. Whoever has said which one has the word.
+    """
+    interface = interface_with(address)
+    if not interface:
+        return environ
+    names = ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"]
+    if not ipaddress.ip_address(
+        address.partition("%")[0]
+    ).is_loopback:  # NCCL may need more than that, even on one host
+        names.append("NCCL_SOCKET_IFNAME")
+    return {**dict.fromkeys(names, interface), **environ}
+
+
 def _with_binding(options: Options, environ: Mapping[str, str]) -> Mapping[str, str]:
     return {**environ, worker_environment.NUMA_BINDING: options.numa_binding} if options.numa_binding else environ
+
+
+def _with_signals(options: Options, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Those that reach the workers too, and that they leave to this agent."""
+    if not options.everybody_is_signalled:
+        return environ
+    names = ",".join(signal.Signals(number).name for number in options.drain_signals)
+    return {**environ, worker_environment.AGENT_ANSWERS: names}
 
 
 def _is_there(module: str) -> bool:

@@ -11,7 +11,7 @@ from . import output_words
 NAMES = (
     "min", "max", "nproc_per_node", "job", "max_restarts", "min_timeout", "hang_timeout", "shutdown_timeout",
     "rendezvous", "endpoint", "standalone", "port", "rendezvous_timeout", "advertise_address", "network_interface",
-    "on_change", "preload", "token_file", "tls_ca", "tls_cert", "tls_key", "watch_pods",
+    "on_change", "preload", "requeue", "token_file", "tls_ca", "tls_cert", "tls_key", "watch_pods",
     *output_words.NAMES,
 )  # fmt: skip
 
@@ -51,7 +51,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="workers of this agent: a number, auto (GPUs, else CPUs), gpu or cpu (default: --max if this agent serves"
         " the job, else its GPUs, or 1)",
     )
-    job.add_argument("--job", metavar="NAME", help="name of the job (default: default)")
+    job.add_argument(
+        "--job", metavar="NAME", help="name of the job (default: default; under Slurm from the job's number)"
+    )
     job.add_argument("--max-restarts", metavar="N", help="crashes of workers that the whole job survives (default 3)")
     job.add_argument("--min-timeout", metavar="S", help="seconds below --min until the job fails (default 600)")
     job.add_argument(
@@ -61,6 +63,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--shutdown-timeout",
         metavar="S",
         help="seconds that workers have to end in order before they are killed (default 30)",
+    )
+    job.add_argument(
+        "--requeue",
+        metavar="WHEN",
+        help="under Slurm, put the drained job back into the queue: preempted, if Slurm would have done so; always, after"
+        " signals such as USR1 too; never (default preempted)",
     )
     job.add_argument(
         "--on-change",
@@ -84,7 +92,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="the same on all hosts: the agent on this one serves the job there, the others join it (default port 29400)",
     )
     meeting.add_argument("--standalone", action="store_const", const="1", help="serve the job alone, also in a pod")
-    meeting.add_argument("--port", metavar="PORT", help="port of the server in this agent (default 0: any free one)")
+    meeting.add_argument(
+        "--port",
+        metavar="PORT",
+        help="port of the server in this agent (default 0: any free one; under Slurm from the job's number)",
+    )
     meeting.add_argument(
         "--rendezvous-timeout", metavar="S", help="seconds to look for the server at the start (default 60)"
     )

@@ -81,6 +81,7 @@ class Keeper(Worker):
         self._script: ChildProcess | None = None
         self._script_ended = asyncio.Event()
         self._giving_up = False  # the script's end is wanted
+        self._has_finished = False  # its script, in the newest generation
         self._is_doomed = False  # and the keeper's with it
         self._started = 0  # the newest generation whose script was started
         self._past: list[ChildProcess] = []
@@ -93,6 +94,10 @@ class Keeper(Worker):
         store = self._store.process if self._store is not None else None
         last = self._script or (self._past[-1] if self._past else None)
         return tuple(process.pid for process in (last, store) if process is not None)
+
+    @property
+    def is_idle(self) -> bool:
+        return self._script is None and not self._has_finished
 
     def send(self, message: ToWorker) -> None:
         self.record.told(message)
@@ -241,6 +246,7 @@ class Keeper(Worker):
         self._past = [process for process in self._past if not process.is_drained]
         self._script_ended.clear()
         self._giving_up = False
+        self._has_finished = False
         error_file = settings.scratch / f"{self.record.worker}-{generation}.json"
         environ = script_environment(settings.scripts.environ, settings.words, place, generation, str(error_file))
         try:
@@ -266,6 +272,7 @@ class Keeper(Worker):
         elif self._ended or self._giving_up:
             return
         elif code == 0:
+            self._has_finished = True
             self._do(self._finish(generation))
         else:
             self._hooks.said(self, Crashed(self.record.worker, generation, code, message, stack or script.tail()))

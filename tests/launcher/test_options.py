@@ -72,8 +72,8 @@ BAD = [
     (["--watch-pods", "app="], "--watch-pods: 'app=' is no label"),
     (["--no-such-flag"], "unrecognized arguments: --no-such-flag"),
     (
-        ["--min-timeouts", "3"],
-        "unrecognized arguments: --min-timeouts: did you mean --min-timeout? (--help lists the flags)",
+        ["--max-restrats", "3"],
+        "unrecognized arguments: --max-restrats: did you mean --max-restarts? (--help lists the flags)",
     ),
     (["--max_restrats=3"], "--max_restrats=3: did you mean --max-restarts?"),
     (["--nproc-pernode", "3"], "--nproc-pernode: did you mean --nproc-per-node?"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import re
 import signal
@@ -10,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from torch.distributed.run import get_args_parser
+from torch.distributed.run import get_args_parser, parse_min_max_nnodes
 
 from elastic_launch.launcher.endpoint import Endpoint
 from elastic_launch.launcher.options import Options, parse
@@ -86,12 +87,18 @@ def test_a_flag_says_the_same_with_dashes_with_underscores_and_as_a_variable(
             assert "--logs-specs names a Python class of torchrun's" in refusal(capsys, *spelling, program)
         assert "PET_LOGS_SPECS names a Python class of torchrun's" in refusal(capsys, program, **variables)
         return
-    expected = parse([program], {**GPUS, **variables})
+
+    def parsed(*arguments: str, **environ: str) -> Options:
+        """Where a flag has output written to files, and no folder is given, each run makes a folder of its own."""
+        asked = parse([*arguments, program], {**GPUS, **environ})
+        return dataclasses.replace(asked, log_dir=None) if name in OUTPUT else asked
+
+    expected = parsed(**variables)
     if name not in (*IGNORED, *IN_COMPANY, *OUTPUT):
         assert expected != parse([program], GPUS)
     for spelling in spellings:
-        assert parse([*spelling, program], GPUS) == expected, spelling
-        assert parse([*spelling, program], {**GPUS, f"PET_{name.upper()}": ""}) == expected, spelling
+        assert parsed(*spelling) == expected, spelling
+        assert parsed(*spelling, **{f"PET_{name.upper()}": ""}) == expected, spelling
 
 
 def test_beginnings_of_torchrun_s_flags_are_enough_where_they_are_clear(capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,6 +114,20 @@ def test_a_flag_wins_over_any_variable_and_our_variables_over_torchrun_s() -> No
     assert options("train.py", ELASTIC_JOB="b", PET_RDZV_ID="c").job == "b"
     assert options("train.py", PET_RDZV_ID="c").job == "c"
     assert options("--job", "d", "--rdzv-id", "a", "train.py").job == "d"
+
+
+def test_the_lines_that_the_documentation_shows_are_lines_of_both_launchers() -> None:
+    page = (TABLE.parent / "from-torchrun.md").read_text()
+    lines = [line.split()[1:] for line in re.findall(r"`(torchrun -[^`]*)`", page)]
+    assert len(lines) >= 4
+    for line in lines:
+        words = ["1" if word == "$N" else word.replace("$N", "1") for word in line]
+        theirs = get_args_parser().parse_args(words)
+        asked = options(*words)
+        fewest, most = parse_min_max_nnodes(theirs.nnodes)
+        nproc = int(theirs.nproc_per_node)
+        assert (asked.min, asked.max, asked.nproc) == (fewest * nproc, most * nproc, nproc)
+        assert (asked.endpoint is None) == (most == 1)
 
 
 # --- sizes ---
