@@ -47,8 +47,6 @@ class DiscoveryScript:
         self._slots = slots
         self._guard = guard
         self._limit = limit
-        self.pid = 0
-        """Of the run that is under way."""
 
     async def hosts(self) -> tuple[Host, ...]:
         code, out, err = await self._run()
@@ -68,7 +66,6 @@ class DiscoveryScript:
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
-        self.pid = process.pid
         self._guard.add(process.pid)
         try:
             return await asyncio.wait_for(_ended(process), self._limit)
@@ -83,7 +80,6 @@ class DiscoveryScript:
                     await asyncio.wait_for(_ended(process), _KILL_LIMIT)
             self._guard.remove(process.pid)
             await process.wait()
-            self.pid = 0
 
 
 async def _ended(process: asyncio.subprocess.Process) -> tuple[int, str, str]:

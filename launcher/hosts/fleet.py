@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ...errors import UsageError
 from ..address import in_url
 from ..guarding import Guard
 from ..options import Options
@@ -83,7 +85,7 @@ class Fleet:
         self._places = {**known, **dict(zip(fresh, found, strict=True))}
 
     def carry_out(self, action: Action) -> None:
-        """OSError if an agent's process cannot be started."""
+        """OSError if an agent's process cannot be started, UsageError if there is no remote shell."""
         if isinstance(action, Start):
             self._start(action.host, action.slots)
         elif isinstance(action, Resize):
@@ -121,6 +123,7 @@ class Fleet:
         command: tuple[str, ...] = (sys.executable, *_AGENT)
         invitation: tuple[str, ...] = ()
         if not place.is_here:
+            self._check_shell(name)
             variables = [f"{word}={self._environ[word]}" for word in _FOR_THE_INTERPRETER if self._environ.get(word)]
             if self._calls is not None:
                 invitation = self._calls.invite(addresses, lambda caller: self._agents[name].answer(caller))
@@ -141,6 +144,14 @@ class Fleet:
             self._ended(name, agent, code)
 
         self._agents[name] = HostAgent(command, assignment, slots, self._output, self._guard, ended)
+
+    def _check_shell(self, name: str) -> None:
+        program = self._asked.shell.command[0]
+        if shutil.which(program) is None:
+            raise UsageError(
+                f"host {name} cannot be reached without {program!r}, which is no program here: install the OpenSSH client,"
+                " or give another command with --remote-shell"
+            )
 
     def _options_for(self, name: str, slots: int, addresses: Iterable[str]) -> Options:
         return replace(

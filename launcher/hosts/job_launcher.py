@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 from ...errors import ElasticError
 from ...rendezvous.messages import Failed
 from .. import exits
-from ..adopted import reap_adopted
 from ..guarding import Guard
 from ..logs import ReporterHandler
 from ..options import Options
@@ -147,7 +146,6 @@ class JobLauncher:
     async def _keep_looking(self, server: JobServer, keeper: HostKeeper) -> None:
         while True:
             await asyncio.sleep(_GLANCE)
-            reap_adopted(known={self._guard.pid, *keeper.pids})
             job = server.job
             if job is None or self._is_over():
                 self._end(self._outcome(None if job is None else job.failure))

@@ -8,11 +8,12 @@ import random
 from collections.abc import Callable, Collection
 
 from .. import exits
+from ..adopted import reap_adopted
 from ..guarding import Guard
 from ..options import Options
 from ..reporter import Reporter
 from .asked import HostsAsked
-from .discovery import DiscoveryError, DiscoveryScript, FixedHosts
+from .discovery import DiscoveryError, DiscoveryScript, FixedHosts, Source
 from .fleet import Fleet
 from .host_agent import HostAgent
 from .listing import Host
@@ -40,20 +41,16 @@ class HostKeeper:
     ) -> None:
         self.fleet = make_fleet(self._agent_ended)
         self._asked = asked
+        self._guard = guard
         self._options = options
         self._reporter = reporter
         self._too_few = too_few
         self._is_over = is_over
         self._loop = asyncio.get_running_loop()
         self._roster = Roster(asked.cooldown, random.random, options.rendezvous_timeout)
-        self._script = DiscoveryScript(asked.script, asked.slots, guard) if asked.script else None
-        self._source = self._script or FixedHosts(asked.fixed)
+        fixed = FixedHosts(asked.fixed)
+        self._source: Source = DiscoveryScript(asked.script, asked.slots, guard) if asked.script else fixed
         self._closing = False
-
-    @property
-    def pids(self) -> set[int]:
-        """Of the processes that are waited for here."""
-        return self.fleet.pids if self._script is None else {*self.fleet.pids, self._script.pid}
 
     def close(self) -> None:
         """No agent is started from here on, and none is missed."""
@@ -67,6 +64,7 @@ class HostKeeper:
         trouble = ""
         while True:
             await asyncio.sleep(_POLL_PERIOD)
+            reap_adopted(known={self._guard.pid, *self.fleet.pids})  # while no script runs, which asyncio waits for
             hosts = self._roster.listed
             try:
                 hosts = await self._source.hosts()
@@ -107,7 +105,7 @@ class HostKeeper:
             self.fleet.carry_out(action)
             if action.host in self.fleet.names:
                 self._roster.starting(action.host, now)
-        if self._script is None:
+        if not self._asked.script:
             left = room(listed, self._roster.lost_for_good())
             if left < self._options.min:
                 slots = "1 slot is" if left == 1 else f"{left} slots are"

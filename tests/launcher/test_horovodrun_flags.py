@@ -179,9 +179,9 @@ def test_times_have_this_launchers_names_and_horovods_variables() -> None:
 
 
 def test_verbose_and_log_level() -> None:
-    assert options().log_level == logging.WARNING
-    assert options("--verbose").log_level == logging.INFO
-    assert options("--verbose", "--log-level", "ERROR").log_level == logging.ERROR
+    assert options().shown_level == logging.WARNING
+    assert options("--verbose").shown_level == logging.DEBUG
+    assert options("--verbose", "--log-level", "ERROR").shown_level == logging.ERROR
 
 
 def test_output_goes_to_the_log_folder() -> None:

@@ -312,6 +312,12 @@ def test_a_discovery_script_that_fails_at_first_ends_the_job(lab: Lab, discovery
     assert "has failed with exit code 3. It has to answer once before the job can start" in launcher.output
 
 
+def test_a_remote_shell_that_is_not_there_is_named(lab: Lab) -> None:
+    launcher = lab.launch("-H", "127.0.0.2:1", "--remote-shell", "/no/such/rsh -q")
+    assert launcher.wait(30) == 2
+    assert "host 127.0.0.2 cannot be reached without '/no/such/rsh', which is no program here" in launcher.output
+
+
 def test_variables_reach_the_workers_and_are_on_no_command_line(lab: Lab, sshd: Sshd) -> None:
     secret = "not-for-everybody"
     flags = ("-np", "1", "-H", f"{sshd.hosts[0]}:1")

@@ -27,7 +27,10 @@ def test_an_assignment_arrives_as_it_was_sent_in_one_line() -> None:
 def test_options_of_a_command_line_can_be_told(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("")
-    options = parse(["-np", "2", "-H", "h1:2", "--log-dir", str(tmp_path), str(script)], {"CUDA_VISIBLE_DEVICES": ""})
+    output = ["--log-dir", str(tmp_path), "--tee", "3", "--redirects", "0:1,1:3", "--local-ranks-filter", "0,1"]
+    others = ["--duplicate-stdout-filters", "loss", "--log-level", "INFO", "--signals-to-handle", "SIGUSR1"]
+    flags = ["-np", "2", "-H", "h1:2", "--blacklist-cooldown-range", "1", "9", *output, *others]
+    options = parse([*flags, str(script)], {"CUDA_VISIBLE_DEVICES": ""})
     assert decode(encode(Assignment(options, {}, "/", ""))).options == options
 
 
