@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import re
 import signal
@@ -36,7 +35,6 @@ REFUSED = ("logs_specs",)
 IGNORED = ("monitor_interval", "start_method", "event_log_handler")
 # These say something only together with others, or of some programs and places: they have tests of their own below.
 IN_COMPANY = ("rdzv_backend", "standalone", "no_python", "run_path", "node_rank", "module")
-OUTPUT = ("redirects", "tee", "local_ranks_filter", "duplicate_stdout_filters", "duplicate_stderr_filters")
 PROGRAMS = {"module": "json.tool", "no_python": "true"}
 
 
@@ -87,18 +85,14 @@ def test_a_flag_says_the_same_with_dashes_with_underscores_and_as_a_variable(
             assert "--logs-specs names a Python class of torchrun's" in refusal(capsys, *spelling, program)
         assert "PET_LOGS_SPECS names a Python class of torchrun's" in refusal(capsys, program, **variables)
         return
-
-    def parsed(*arguments: str, **environ: str) -> Options:
-        """Where a flag has output written to files, and no folder is given, each run makes a folder of its own."""
-        asked = parse([*arguments, program], {**GPUS, **environ})
-        return dataclasses.replace(asked, log_dir=None) if name in OUTPUT else asked
-
-    expected = parsed(**variables)
-    if name not in (*IGNORED, *IN_COMPANY, *OUTPUT):
-        assert expected != parse([program], GPUS)
+    # What asks for files without saying where gets a folder of its own each time.
+    around = GPUS if name == "log_dir" else {**GPUS, "PET_LOG_DIR": "logs"}
+    expected = parse([program], {**around, **variables})
+    if name not in (*IGNORED, *IN_COMPANY):
+        assert expected != parse([program], around)
     for spelling in spellings:
-        assert parsed(*spelling) == expected, spelling
-        assert parsed(*spelling, **{f"PET_{name.upper()}": ""}) == expected, spelling
+        assert parse([*spelling, program], around) == expected, spelling
+        assert parse([*spelling, program], {**around, f"PET_{name.upper()}": ""}) == expected, spelling
 
 
 def test_beginnings_of_torchrun_s_flags_are_enough_where_they_are_clear(capsys: pytest.CaptureFixture[str]) -> None:
