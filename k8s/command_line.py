@@ -84,7 +84,9 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--print-completion", action=PrintCompletion, whole=parser)
-    commands = parser.add_subparsers(dest="subcommand", required=True, metavar="COMMAND", title="commands", help="one of these")
+    commands = parser.add_subparsers(
+        dest="subcommand", required=True, metavar="COMMAND", title="commands", help="one of these"
+    )
     submitting = _command(commands, "submit", "start a job", _submit)
     submitting.usage = "elastic-job submit [flags] NAME -- script [args ...]"
     add_submit_flags(submitting)
