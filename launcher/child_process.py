@@ -13,6 +13,7 @@ from .guard import kill_group, signal_marked
 from .guarding import Guard
 from .output.prefixes import Label
 from .output.room import Output
+from .output.worker_output import WorkerOutput
 from .process_groups import has_live_members, killed_by
 
 _DRAIN_LIMIT = 1.0  # seconds to read the output of a dead process whose pipe another process holds
@@ -59,20 +60,23 @@ class ChildProcess:
         self._loop = asyncio.get_running_loop()
         self._drain: asyncio.Task[None] | None = None
         self._followers: asyncio.Task[None] | None = None
+        destinations = output.destinations(label().slot, logs)
         (stdout, stdout_end), (stderr, stderr_end) = os.pipe(), os.pipe()
         try:
             self._process = start(stdout_end, stderr_end)
         except BaseException:
             for descriptor in (stdout, stderr):
                 os.close(descriptor)
+            for destination in destinations:
+                destination.close()
             raise
         finally:
             os.close(stdout_end)
             os.close(stderr_end)
         self.pid = self._process.pid
         guard.add(self.pid, mark)
-        self._stdout = output.take(stdout, 1, label, logs)
-        self._stderr = output.take(stderr, 2, label, logs)
+        self._stdout = WorkerOutput(stdout, label, destinations[0])
+        self._stderr = WorkerOutput(stderr, label, destinations[1])
         self._pidfd = os.pidfd_open(self.pid)
         self._loop.add_reader(self._pidfd, self._died)
 

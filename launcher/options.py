@@ -153,11 +153,12 @@ class _Asked:
         endpoint = self._endpoint()
         urls = () if endpoint is not None else self._urls()
         serves = not urls and endpoint is None
-        minimum, maximum, nproc = self._sizes(serves)
+        restarts = self._restarts(names)
+        minimum, maximum, nproc = self._sizes(serves, restarts)
         return Options(
             command=program.command(python or sys.executable),
             program=program.under(python) if python else program,
-            restarts=self._restarts(names),
+            restarts=restarts,
             uses_torch=program.kind == "executable" or "torch" in names,
             preload=self._preload(),
             min=minimum,
@@ -231,12 +232,12 @@ class _Asked:
             self._fail(f"{where} is {value!r}: give a number of seconds above 0")
         return seconds
 
-    def _sizes(self, serves: bool) -> tuple[int, int, int]:
+    def _sizes(self, serves: bool, restarts: bool) -> tuple[int, int, int]:
         """`min`, `max` and `nproc`, which lean on each other where they were not given."""
         nproc = self._nproc()
         maximum = self._count("max", least=1, default=0)
-        # As torchrun means it: scripts that were written for so many workers never see fewer.
-        is_fixed = serves and maximum == 0 and nproc > 0
+        # As torchrun means it: scripts that start again at each change, and were asked for so many, never see fewer.
+        is_fixed = serves and restarts and maximum == 0 and nproc > 0
         minimum = self._count("min", least=1, default=nproc if is_fixed else 1)
         agents = self._step.tasks if self._step is not None else 1
         each = f", for each of {agents} tasks" if agents > 1 else ""

@@ -95,7 +95,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     meeting.add_argument(
         "--port",
         metavar="PORT",
-        help="port of the server in this agent (default 0: any free one; under Slurm from the job's number)",
+        help="port of the server in this agent (default: any free one; under Slurm one from the job's number)",
     )
     meeting.add_argument(
         "--rendezvous-timeout", metavar="S", help="seconds to look for the server at the start (default 60)"

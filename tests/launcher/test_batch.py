@@ -11,6 +11,7 @@ from elastic_launch.launcher.batch.node_list import nodes, numbers
 from elastic_launch.launcher.batch.requeue import is_preempted
 from elastic_launch.launcher.batch.sharing import own_share
 from elastic_launch.launcher.batch.step import find_step
+from elastic_launch.launcher.endpoint import Endpoint
 from elastic_launch.launcher.options import parse
 
 # As srun of Slurm 22.05 sets it for `srun -N3 -n4`, on the second node.
@@ -73,9 +74,10 @@ def test_steps_and_jobs_that_follow_each_other_have_ports_of_their_own() -> None
 
 def test_an_agent_of_a_step_needs_no_flags() -> None:
     options = parse(["train.py"], STEP)
-    assert options.urls == ("http://localhost:25862",)
+    assert options.endpoint == Endpoint("localhost", 25862, serves=False)
+    assert parse(["train.py"], FIRST).endpoint == Endpoint("localhost", 25862, serves=True)
     assert (options.nproc, options.job, options.describes_job) == (1, "slurm-big-one-123.1", False)
-    assert options.drain_signals == (signal.SIGUSR1,)
+    assert options.drain_signals == (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
     assert options.everybody_is_signalled
 
 
@@ -127,11 +129,13 @@ def test_a_batch_job_on_one_host_needs_no_server(environ: dict[str, str]) -> Non
     assert parse(["train.py"], environ).serves
 
 
-@pytest.mark.parametrize("value", ["KILL", "nothing", "SIGINT", "SIG_DFL"])
-def test_signals_that_cannot_drain_are_refused(value: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parse(["--drain-signals", value, "train.py"], {})
-    assert f"--drain-signals is {value!r}: give signals that may be caught, such as USR1" in capsys.readouterr().err
+def test_words_of_the_command_line_come_before_what_slurm_says() -> None:
+    options = parse(["--rdzv-endpoint", "n3:1234", "--nnodes", "2", "--job", "mine", "train.py"], STEP)
+    assert options.endpoint == Endpoint("n3", 1234, serves=None)
+    assert options.job == "mine"
+    chosen = parse(["--port", "4321", "--signals-to-handle", "TERM,USR2", "train.py"], STEP)
+    assert chosen.endpoint == Endpoint("localhost", 4321, serves=False)
+    assert chosen.drain_signals == (signal.SIGTERM, signal.SIGUSR2)
 
 
 def test_tasks_of_one_node_share_its_gpus() -> None:

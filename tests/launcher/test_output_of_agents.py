@@ -19,6 +19,7 @@ from tests.launcher.scripted_server import ScriptedServer, done_when_all_are
 from tests.launcher.test_agent import JOIN, let_it_form
 
 StartAgent = Callable[..., RunningAgent]
+AS_ANYBODY = ["setpriv", "--bounding-set=-all"] if os.geteuid() == 0 else []  # root may write everywhere
 
 
 @pytest.mark.parametrize(
@@ -224,3 +225,16 @@ def test_ranks_keep_their_colours_and_slots_are_named_until_there_is_a_rank(
     server.say(Failed(3, "enough"))
     agent.wait()
     assert agent.stdout == b"[w0] early\n[r3] late\n"
+
+
+def test_a_worker_whose_logs_cannot_be_written_is_not_started(
+    server: ScriptedServer, start_agent: StartAgent, tmp_path: Path
+) -> None:
+    (tmp_path / "default" / "here").mkdir(parents=True)
+    (tmp_path / "default" / "here" / "agent.log").mkdir()
+    (tmp_path / "default" / "here").chmod(0o500)
+    agent = start_agent("print=up", urls=[server.url], log_dir=str(tmp_path), inside=AS_ANYBODY)
+    assert agent.wait() == 70, agent.text()
+    assert b"a worker cannot be started" in agent.stderr and b"Permission denied" in agent.stderr
+    assert b"no log of this agent's own can be written" in agent.stderr
+    assert b"up" not in agent.stdout

@@ -23,7 +23,7 @@ def test_a_killed_task_leaves_the_others_training(job: SlurmLab) -> None:
 def test_a_signal_to_the_whole_step_ends_it_in_order_and_writes_the_last_checkpoint(job: SlurmLab) -> None:
     checkpoint = job.folder / "checkpoint"
     script = {"open_ended": True, "pause": 0.02, "checkpoint": checkpoint, "checkpoint_every": 10**6}
-    srun = job.srun("-N2", "--min", "1", "--max", "2", "--drain-signals", "USR2", **script)
+    srun = job.srun("-N2", "--min", "1", "--max", "2", "--signals-to-handle", "TERM,USR2", **script)
     job.wait_for_world(2)
     job.wait_for_steps(5)
     job.cluster.ask("scancel", "--signal=USR2", str(job.cluster.current_job()))

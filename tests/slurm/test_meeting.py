@@ -19,7 +19,7 @@ def test_a_taken_port_is_named_with_the_way_out(job: SlurmLab) -> None:
     launch = job.line("--rendezvous-timeout", "5", epochs=1).split()
     srun = job.cluster.run("-N2", launch[0], str(wrapper), *launch)
     assert srun.wait() != 0
-    assert "--port 25" in srun.output and "Choose another port" in srun.output, srun.output
+    assert "endpoint n1:25" in srun.output and "Choose another port" in srun.output, srun.output
 
     other = job.cluster.run("-N2", launch[0], str(wrapper), *launch[:4], "--port", "24999", *launch[4:])
     assert other.wait() == 0, other.output
