@@ -211,6 +211,25 @@ def test_a_signal_is_named(job: TorchrunJob) -> None:
     assert "SIGSEGV" in agent.output
 
 
+# --- output ---
+
+
+def test_redirects_tee_and_the_filter_of_ranks(job: TorchrunJob, tmp_path: Path) -> None:
+    script = job.script("elastic_ddp.py")
+    flags = ("--nproc-per-node", "2", "--log-dir", str(tmp_path / "logs"))
+    agent = job.run(*flags, "-t", "3", "--local-ranks-filter", "1", script)
+    assert agent.wait() == 0
+    assert "example on rank 1" in agent.output and "example on rank 0" not in agent.output
+    written = "".join(file.read_text() for file in (tmp_path / "logs").rglob("stdout.log"))
+    assert "example on rank 0." in written and "example on rank 1." in written
+    flags = ("--nproc-per-node", "2", "--log-dir", str(tmp_path / "more"))
+    agent = job.run(*flags, "-r", "0:1", script)
+    assert agent.wait() == 0
+    assert "example on rank 1" in agent.output and "example on rank 0" not in agent.output
+    written = "".join(file.read_text() for file in (tmp_path / "more").rglob("stdout.log"))
+    assert "example on rank 0." in written and "example on rank 1." not in written
+
+
 # --- signals ---
 
 
