@@ -4,7 +4,7 @@ PYTHON ?= python3
 JOBS ?= 2
 BIN := .venv/bin
 
-.PHONY: setup etcd test demo lint format soak bench images clean
+.PHONY: setup etcd slurm test demo lint format soak bench images clean
 
 setup: .venv/.installed
 
@@ -20,6 +20,10 @@ test: setup
 # Optional: without it the tests on etcd 3.4 are skipped.
 etcd: setup
 	@.ci/get-etcd
+
+# Optional: without it, and without root, the tests on Slurm are skipped.
+slurm: setup
+	@.ci/get-slurm
 
 demo: setup
 	$(BIN)/python model_zoo/digits/demo.py

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from . import changes, copies, kills, report, settings, steady, torchrun
+from . import changes, copies, kills, report, restarts, settings, steady
 from .plot import draw
 
 
@@ -30,8 +30,9 @@ def main() -> None:
             results["steady"] = steady.measure(chosen)
         elif name == "copies":
             results["copies"] = copies.measure(chosen)
-        elif name == "torchrun":
-            results["torchrun"] = torchrun.measure(chosen)
+        elif name == "restarts":
+            results["torchrun"] = restarts.measure(chosen, "torch.distributed.run")
+            results["restarts"] = restarts.measure(chosen, "elastic_launch.launcher.main")
         print(f"measured {name} in {time.monotonic() - began:.0f} s", flush=True)
     report.print_table(report.rows(results))
     chosen.out.mkdir(parents=True, exist_ok=True)

@@ -47,13 +47,14 @@ def rows(results: Mapping[str, Any]) -> list[Row]:
         found += _steady_rows(trials)
     if trials := results.get("copies"):
         found += _copy_rows(trials)
-    if trials := results.get("torchrun"):
-        found += [
-            Row("torchrun with a checkpoint a step, undisturbed step", "ms", _of(trials, "step_ms")),
-            Row("torchrun, kill to next commit, first worker", "ms", _of(trials, "first_ms")),
-            Row("torchrun, kill to next commit, all workers", "ms", _of(trials, "all_ms")),
-            Row("torchrun, steps redone", "steps", _of(trials, "redone")),
-        ]
+    for name, launcher in (("restarts", "elastic-launch, unmodified script"), ("torchrun", "torchrun, same script")):
+        if trials := results.get(name):
+            found += [
+                Row(f"{launcher} with a checkpoint a step, undisturbed step", "ms", _of(trials, "step_ms")),
+                Row(f"{launcher}, kill to next commit, first worker", "ms", _of(trials, "first_ms")),
+                Row(f"{launcher}, kill to next commit, all workers", "ms", _of(trials, "all_ms")),
+                Row(f"{launcher}, steps redone", "steps", _of(trials, "redone")),
+            ]
     return found
 
 

@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-MEASUREMENTS = ("kills", "changes", "steady", "copies", "torchrun")
+MEASUREMENTS = ("kills", "changes", "steady", "copies", "restarts")
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Settings:
     only: tuple[str, ...] = MEASUREMENTS
     workers: int = 4
     trials: int = 20
-    torchrun_trials: int = 5
+    restart_trials: int = 10
     pairs: int = 40
     block: int = 20
     layers: tuple[int, ...] = (784, 1024, 1024, 640, 10)
@@ -53,7 +53,12 @@ def parse() -> Settings:
     parser.add_argument(
         "--trials", type=int, default=default.trials, help="kills, joins, drains and copies of each kind"
     )
-    parser.add_argument("--torchrun-trials", type=int, default=default.torchrun_trials)
+    parser.add_argument(
+        "--restart-trials",
+        type=int,
+        default=default.restart_trials,
+        help="kills under each of torchrun and elastic-launch",
+    )
     parser.add_argument("--pairs", type=int, default=default.pairs, help="paired turns against plain DDP")
     parser.add_argument("--block", type=int, default=default.block, help="steps of a turn")
     parser.add_argument("--layers", type=_numbers, default=default.layers, help="widths of the MLP, comma-separated")

@@ -62,17 +62,30 @@ def address_of_interface(name: str) -> str:
     return ipv6
 
 
+def interface_with(address: str) -> str:
+    """The name of the interface that has it; empty if none is known to (as for an IPv4 address that is not its first)."""
+    for _, name in socket.if_nameindex():
+        with contextlib.suppress(AddressError):
+            if address_of_interface(name) == address:
+                return name
+    wanted = ipaddress.ip_address(address.partition("%")[0])
+    return next((name for found, name in _ipv6_addresses() if found == wanted), "")
+
+
 def _ipv6_of_interface(name: str) -> str | None:
-    try:
-        lines = _INTERFACES_IPV6.read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        digits, _, _, _, _, interface = line.split()
-        address = ipaddress.IPv6Address(bytes.fromhex(digits))
+    for address, interface in _ipv6_addresses():
         if interface == name and not address.is_link_local:
             return str(address)
     return None
+
+
+def _ipv6_addresses() -> list[tuple[ipaddress.IPv6Address, str]]:
+    """Each with the name of its interface."""
+    try:
+        lines = [line.split() for line in _INTERFACES_IPV6.read_text().splitlines()]
+    except OSError:
+        return []
+    return [(ipaddress.IPv6Address(bytes.fromhex(digits)), name) for digits, _, _, _, _, name in lines]
 
 
 def address_towards(url: str) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import signal
 import traceback
 import uuid
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..errors import AuthorizationError, ElasticError, RendezvousError
@@ -18,16 +20,23 @@ from ..rendezvous.messages import Hello, JobSpec, Stop, ToAgent, ToServer, Welco
 from . import exits
 from .address import address_towards_any
 from .adopted import reap_adopted
+from .batch.requeue import requeue
 from .ending import Ending
+from .endpoint import Seat, take_seat
+from .error_reply import reply
 from .guarding import Guard
-from .logs import ReporterHandler
+from .logs import ReporterHandler, show
 from .options import Options
-from .output import OutputThread
+from .output.room import Output
+from .parting import end_workers, leave_the_others
 from .peer_watch import PeerWatch
 from .relay import Relay
-from .reporter import Reporter
+from .reporter import make_reporter
 from .serving import JobServer, PortError
-from .worker_process import Surroundings
+from .signal_names import DRAINING
+from .signals import SHELL_IS_FIRST, Signals, is_behind_a_first_shell
+from .witness import Witness
+from .workers import Workers, make_workers
 
 _PACKAGE = "elastic_launch"
 _LAUNCHER = "elastic_launch.launcher."
@@ -39,19 +48,22 @@ _WATCH_PERIOD = 1.0  # seconds
 class Agent:
     """One agent. `run` returns the exit code, when no process, port or thread of it is left that matters."""
 
-    def __init__(self, options: Options, environ: Mapping[str, str], guard: Guard, output: OutputThread) -> None:
+    def __init__(self, options: Options, environ: Mapping[str, str], guard: Guard, output: Output) -> None:
         self._options = options
         self._environ = environ
         self._guard = guard
         self._output = output
-        self._reporter = Reporter(output, options.host)
-        self._log_handler = ReporterHandler(self._reporter)
+        self._reporter = make_reporter(output, options.log_dir, options.job, options.host)
+        self._log_handler = ReporterHandler(self._reporter, options.verbose)
+        self._witness = Witness(options.job, lambda: self._relay.slots.progress() if self._relay is not None else [])
         self._name = uuid.uuid4().hex
         self._loop = asyncio.get_running_loop()
         self._ending: asyncio.Future[Ending] = self._loop.create_future()
         self._at_once = asyncio.Event()
         self._interrupts = 0
+        self._drained_by = ""
         self._welcomes = 0
+        self._workers: Workers | None = None
         self._relay: Relay | None = None
         self._client: Client | None = None
         self._server: JobServer | None = None
@@ -62,31 +74,38 @@ class Agent:
         logging.getLogger(_PACKAGE).addHandler(self._log_handler)
         self._loop.set_exception_handler(self._on_bug)
         self._guard.watch(self._loop)
-        self._loop.add_signal_handler(signal.SIGINT, self._interrupted)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            self._loop.add_signal_handler(number, self._terminated, number)
+        signals = Signals(self._loop, self._options.drain_signals, self._leave_the_job, self._interrupted)
+        if is_behind_a_first_shell():
+            self._reporter.say(SHELL_IS_FIRST)
         life = asyncio.ensure_future(self._ending_with_its_errors(self._live()))
         try:
             ending = await self._ending
-            await self._end_workers(ending)
+            if self._relay is not None:
+                self._relay.close()
+                await end_workers(self._relay.slots, ending, self._at_once, self._reporter)
             await self._leave(ending, life)
         finally:
+            signals.close()
             life.cancel()
             await self._close()
         return ending.code
 
     async def _live(self) -> None:
+        seat = await self._take_seat()
         options = self._options
-        address = options.address or await self._find_address()
+        address = options.address or (seat.address if seat is not None else await self._find_address())
         self._meeting = MeetingServer(address)
-        relay = self._relay = Relay(
-            self._surroundings(address), self._meeting, self._send, self._end, self._reporter, options
+        workers = self._workers = make_workers(
+            options, self._environ, address, self._name, self._output, self._guard, self._reporter
         )
+        relay = self._relay = Relay(workers.start, self._meeting, self._send, self._end, self._reporter, options)
         urls = options.urls
         if options.serves:
             relay.start_all()  # first: they import for longer than the server does
-            self._server = await JobServer.start(address, options)
-            self._invite(self._server.url)
+            self._server = await JobServer.start(
+                address, options, self._spec(), seat.listener if seat is not None else None
+            )
+            self._invite(self._server.url if options.endpoint is None else options.endpoint.url)
             urls = (self._server.url,)
         tokens = options.access.tokens()
         self._client = Client(
@@ -110,6 +129,19 @@ class Agent:
             for task in watching:
                 task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
+
+    async def _take_seat(self) -> Seat | None:
+        """Of the agent that serves at the endpoint; one that does not joins there. None without an endpoint, too."""
+        endpoint = self._options.endpoint
+        if endpoint is None:
+            return None
+        seat = await take_seat(endpoint, self._options.rendezvous_timeout)
+        if seat is None:
+            self._options = replace(self._options, urls=(endpoint.url,), endpoint=None)
+        else:
+            endpoint = replace(endpoint, port=seat.listener.getsockname()[1])
+            self._options = replace(self._options, endpoint=endpoint)
+        return seat
 
     async def _ending_with_its_errors(self, life: Coroutine[Any, Any, None]) -> None:
         try:
@@ -142,25 +174,6 @@ class Agent:
                     ) from None
             await asyncio.sleep(_LOOK_AGAIN)
 
-    def _surroundings(self, address: str) -> Surroundings:
-        environ = dict(self._environ)
-        if self._options.nproc > 1 and "OMP_NUM_THREADS" not in environ:
-            environ["OMP_NUM_THREADS"] = "1"
-            self._reporter.say(
-                "OMP_NUM_THREADS is 1 for each worker, as several share this host: set it to choose otherwise"
-            )
-        return Surroundings(
-            command=self._options.command,
-            environ=environ,
-            job=self._options.job,
-            host=self._options.host,
-            address=address,
-            slots=self._options.nproc,
-            output=self._output,
-            guard=self._guard,
-            log_dir=self._options.log_dir,
-        )
-
     def _invite(self, url: str) -> None:
         options = self._options
         self._reporter.say(
@@ -170,20 +183,25 @@ class Agent:
 
     def _hello(self) -> Hello:
         assert self._relay is not None
+        spec = self._spec() if self._options.describes_job else None
+        hello = self._relay.hello(self._name, self._options.host, spec)
+        show("agent", "server", hello)
+        return hello
+
+    def _spec(self) -> JobSpec:
         options = self._options
-        spec = None
-        if options.describes_job:
-            spec = JobSpec(
-                min=options.min,
-                max=options.max,
-                max_restarts=options.max_restarts,
-                min_timeout=options.min_timeout,
-                hang_timeout=options.hang_timeout,
-                shutdown_timeout=options.shutdown_timeout,
-            )
-        return self._relay.hello(self._name, options.host, spec)
+        return JobSpec(
+            min=options.min,
+            max=options.max,
+            max_restarts=options.max_restarts,
+            min_timeout=options.min_timeout,
+            hang_timeout=options.hang_timeout,
+            shutdown_timeout=options.shutdown_timeout,
+        )
 
     def _send(self, message: ToServer) -> None:
+        show("agent", "server", message)
+        self._witness.said(message)
         if self._client is not None:
             self._client.send(message)
 
@@ -193,6 +211,8 @@ class Agent:
 
     def _heard(self, message: ToAgent) -> None:
         assert self._relay is not None
+        show("server", "agent", message)
+        self._witness.heard(message)
         if isinstance(message, Welcome):
             self._welcomes += 1
             if self._welcomes > 1:
@@ -202,29 +222,39 @@ class Agent:
             self._relay.start_all()
 
     async def _watch(self, client: Client) -> None:
-        """Looks after what nothing tells. A lost server ends nothing as long as workers live: an intact ring goes on."""
+        """Looks after what nothing tells. A lost server ends nothing as long as workers train: an intact ring goes on."""
+        idle_since: float | None = None
         while True:
             await asyncio.sleep(_WATCH_PERIOD)
             assert self._relay is not None
             self._relay.tick()
+            self._witness.look()
             others = {self._guard.pid, self._peer_watch.pid if self._peer_watch is not None else 0}
-            reap_adopted(known={*others, *(worker.pid for worker in self._relay.slots)})
+            assert self._workers is not None
+            reap_adopted(
+                known={*others, *self._workers.pids, *(pid for worker in self._relay.slots for pid in worker.pids)}
+            )
             lost = self._welcomes > 0 and not client.connected
             if not lost or client.disconnected_since is None:
                 continue
             self._reporter.say_once(
                 "the rendezvous server is lost: the workers go on without it, and the agent looks for it"
             )
-            if not self._relay.slots:
-                gone = self._loop.time() - client.disconnected_since
-                if gone > self._options.rendezvous_timeout:
-                    text = f"the rendezvous server has been gone for {gone:.0f} s, and no worker is left here"
-                    self._end(Ending(exits.UNREACHABLE, text))
+            if not all(worker.is_idle for worker in self._relay.slots):
+                idle_since = None
+                continue
+            now = self._loop.time()
+            idle_since = idle_since or now
+            if now - max(idle_since, client.disconnected_since) > self._options.rendezvous_timeout:
+                gone = now - client.disconnected_since
+                text = f"the rendezvous server has been gone for {gone:.0f} s, and no worker trains here"
+                self._end(Ending(exits.UNREACHABLE, text, ask=signal.SIGTERM))
 
-    def _terminated(self, number: int) -> None:
+    def _leave_the_job(self, why: str) -> None:
         if self._ending.done() or (self._relay is not None and self._relay.draining):
             return
-        self._reporter.say(f"{signal.Signals(number).name}: this agent's workers leave the job")
+        self._drained_by = why
+        self._reporter.say(f"{why}: this agent's workers leave the job")
         if self._relay is None:
             self._end(Ending(exits.SUCCESS, "drained before any worker was started"))
             return
@@ -261,48 +291,34 @@ class Agent:
         else:
             self._reporter.say(f"warning: {context.get('message')}\n{details}")
 
-    async def _end_workers(self, ending: Ending) -> None:
-        if self._relay is None:
-            return
-        self._relay.close()
-        slots = self._relay.slots
-        if ending.ask is not None:
-            for worker in slots:
-                worker.stop(ending.ask)
-        if slots and ending.patience > 0:
-            ended = asyncio.ensure_future(slots.wait_until_empty(ending.patience))
-            hurried = asyncio.ensure_future(self._at_once.wait())
-            await asyncio.wait([ended, hurried], return_when=asyncio.FIRST_COMPLETED)
-            ended.cancel()
-            hurried.cancel()
-        if slots:
-            if ending.code == exits.SUCCESS:
-                left = ", ".join(str(worker.pid) for worker in slots)
-                self._reporter.say(f"killing the workers that have not ended within --shutdown-timeout: pid {left}")
-            await slots.kill_all()
-        await slots.drained()
-
     async def _leave(self, ending: Ending, life: asyncio.Future[None]) -> None:
         self._log_handler.setLevel(logging.CRITICAL)  # connections that end are no news from here on
-        self._reporter.say(ending.last_words())
+        summary = self._witness.summary() if not self._options.quiet else ""
+        self._reporter.say("\n".join(filter(None, (summary, ending.last_words()))))
+        trouble = reply(ending, self._environ)
+        if trouble:
+            self._reporter.say(f"warning: {trouble}")
         if self._client is not None:
             await self._client.close()
             await asyncio.wait([life], timeout=2.0)
         if self._server is not None and not self._at_once.is_set():
-            others = self._server.connected_agents
-            if others and ending.code == exits.SUCCESS and self._relay is not None and self._relay.draining:
-                self._reporter.say(
-                    f"{others} other agents need the server in this agent: it goes on for {self._options.shutdown_timeout:g} s"
-                )
-            waiting = asyncio.ensure_future(self._server.wait_until_all_have_left(self._options.shutdown_timeout))
-            hurried = asyncio.ensure_future(self._at_once.wait())
-            await asyncio.wait([waiting, hurried], return_when=asyncio.FIRST_COMPLETED)
-            hurried.cancel()
-            if waiting.done() and not waiting.result():
-                self._reporter.say("other agents were still connected to the server in this one: they have lost it")
-            waiting.cancel()
+            draining = self._relay is not None and self._relay.draining
+            limit = math.inf if draining and self._options.outstays else self._options.shutdown_timeout
+            await leave_the_others(self._server, ending, draining, limit, self._at_once, self._reporter)
+        if ending.code == exits.SUCCESS and self._relay is not None and self._relay.draining:
+            await self._requeue()
+
+    async def _requeue(self) -> None:
+        job, when = self._options.requeued_job, self._options.requeue
+        if job and when != "never":
+            warnings = {signal.Signals(number).name for number in self._options.drain_signals if number not in DRAINING}
+            in_any_case = when == "always" and self._drained_by in warnings
+            said = await self._loop.run_in_executor(None, requeue, job, in_any_case)
+            self._reporter.say(said)
 
     async def _close(self) -> None:
+        if self._workers is not None:
+            await self._workers.close()
         if self._server is not None:
             with contextlib.suppress(Exception):
                 await self._server.close()

@@ -7,18 +7,20 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .batch.sharing import own_share
 from .options import parse
 
 if TYPE_CHECKING:
     from .guarding import Guard
     from .options import Options
-    from .output import OutputThread
+    from .output.room import Output
 
 _FLUSH_LIMIT = 5.0  # seconds for output that nobody takes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code; SystemExit(2) for flags that cannot work."""
+    os.environ.update(own_share(os.environ))
     return run(parse(sys.argv[1:] if arguments is None else arguments, os.environ))
 
 
@@ -28,11 +30,11 @@ def run(options: Options) -> int:
     import asyncio
 
     from .guarding import Guard
-    from .output import OutputThread
+    from .output.room import Output
 
     guard = Guard()
     try:
-        output = OutputThread()
+        output = Output(options.output, os.environ)
         code = asyncio.run(_run(options, guard, output))
         output.close(_FLUSH_LIMIT)
         return code
@@ -40,7 +42,7 @@ def run(options: Options) -> int:
         guard.close()
 
 
-async def _run(options: Options, guard: Guard, output: OutputThread) -> int:
+async def _run(options: Options, guard: Guard, output: Output) -> int:
     from .agent import Agent
 
     return await Agent(options, os.environ, guard, output).run()

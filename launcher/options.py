@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import importlib.machinery
 import math
-import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,24 +17,42 @@ from ..rendezvous import worker_environment
 from ..rendezvous.names import check_job_name
 from .access import Access
 from .address import AddressError, address_of_interface, checked_address
-from .command_line import build_parser
-from .devices import count_cpus, count_gpus
+from .batch.nodes import place_of
+from .batch.requeue import WHEN, job_to_requeue
+from .batch.scheduler import company, name_of_scheduler
+from .batch.step import Step, find_step
+from .devices import count_gpus, workers_per_node
+from .endpoint import Endpoint
+from .flags import own, slurm, torchrun
+from .flags.output_words import log_folder, output_settings
+from .flags.parsing import build_parser
+from .flags.words import Said, Words, flags_first, from_flags, from_variables, is_on
+from .output.settings import OutputSettings
 from .peer_selector import checked_selector
+from .program import Program, checked_executable, find_program
+from .self_joining import imported_names, joins_by_itself
+from .signal_names import DRAINING, draining_signals
 
 DEFAULT_JOB = "default"
-WORKER_MODULE = "elastic_launch.trainer.main"
-_ON = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+_ON_CHANGE = ("auto", "in-process", "restart")
 
 
 @dataclass(frozen=True)
 class Options:
     """Durations in seconds. `min` and `max` count workers of the job, `nproc` those of this agent.
 
-    `urls` are the rendezvous servers, empty if this agent serves the job itself. `describes_job` says whether this agent has
+    `urls` are the rendezvous servers, empty if this agent serves the job itself, or finds out by `endpoint` where it is
+    served. `describes_job` says whether this agent has
     a say in what the job is: it serves it, or was given --min or --max. `address` is what everything binds and advertises,
     None for that of the route to the server. `pod` is the unique id of the Kubernetes pod that this is, empty outside of one.
     `watch_pods` is a label selector of this agent's peers, which it watches; empty to watch none.
-    `command` is what a worker runs.
+    `command` is what a worker runs that takes part in the job itself. With `restarts`, workers run `program`, which is started
+    again at each change; `uses_torch` and `preload` say what is imported ahead of that. `drain_signals` (numbers) are those on
+    which this agent's workers leave. `role` is the workers' ROLE_NAME; with `virtual_local_rank` each of them sees one GPU
+    alone; `numa_binding` says how they are bound. `verbose` shows the protocol, `quiet` leaves the summary out.
+    A server that `outstays` its own agent's workers stays for as long as other agents need it. `requeued_job` is the number of
+    a Slurm job that this agent puts back into the queue when `requeue` says so. Where `everybody_is_signalled`, as by a batch
+    system, each process of the job gets its signals, and not the agent alone.
     """
 
     command: tuple[str, ...]
@@ -46,6 +62,7 @@ class Options:
     describes_job: bool = True
     job: str = DEFAULT_JOB
     urls: tuple[str, ...] = ()
+    endpoint: Endpoint | None = None
     port: int = 0
     max_restarts: int = 3
     min_timeout: float = 600.0
@@ -57,6 +74,21 @@ class Options:
     pod: str = ""
     watch_pods: str = ""
     log_dir: Path | None = None
+    drain_signals: tuple[int, ...] = DRAINING
+    everybody_is_signalled: bool = False
+    outstays: bool = False
+    requeue: str = WHEN[0]
+    requeued_job: str = ""
+    program: Program | None = None
+    restarts: bool = False
+    uses_torch: bool = False
+    preload: tuple[str, ...] = ()
+    role: str = "default"
+    virtual_local_rank: bool = False
+    output: OutputSettings = field(default_factory=OutputSettings)
+    verbose: bool = False
+    quiet: bool = False
+    numa_binding: str = ""
     access: Access = field(default_factory=Access)
 
     @property
@@ -65,54 +97,111 @@ class Options:
 
 
 def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Options:
-    """Raises SystemExit(2), after a message that says what to do, for everything that cannot work."""
+    """Raises SystemExit(2), after a message that says what to do, for everything that cannot work. So it does after --check."""
     parser = build_parser()
-    return _Asked(parser, parser.parse_args(arguments), environ).options()
+    flags = parser.parse_args(arguments)
+    try:
+        asked = _Asked(parser, flags, flags_first(_origins(flags, environ)), environ)
+    except UsageError as error:
+        parser.error(str(error))
+    if flags.check:
+        sys.exit(asked.check())
+    return asked.options()
+
+
+def _origins(flags: argparse.Namespace, environ: Mapping[str, str]) -> list[dict[str, Said]]:
+    """What was said, by whom; of two flags, or of two variables, the first one counts."""
+    return [
+        from_flags(flags, own.NAMES),
+        from_variables(environ, own.NAMES),
+        torchrun.said(flags, environ),
+        slurm.said(environ),
+    ]
 
 
 class _Asked:
-    """Flags, and variables behind them. Every method ends in SystemExit where a value cannot work."""
+    """What was said, made into options. Every method ends in SystemExit where a value cannot work."""
 
-    def __init__(self, parser: argparse.ArgumentParser, flags: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, parser: argparse.ArgumentParser, flags: argparse.Namespace, words: Words, environ: Mapping[str, str]
+    ) -> None:
         self._parser = parser
         self._flags = flags
+        self._words = words
         self._environ = environ
+        self._step: Step | None = None  # of several agents, which meet at one of them
+
+    def check(self) -> int:
+        """The exit code."""
+        from .checking.check import check
+
+        in_a_lone_pod = bool(self._environ.get("KUBERNETES_SERVICE_HOST")) and not {"rendezvous", "standalone"} & {
+            *self._words
+        }
+        urls = () if in_a_lone_pod else self._urls()
+        return check(urls, self._job(), self._access(urls), self._environ, in_a_lone_pod)
 
     def options(self) -> Options:
-        urls = self._urls()
-        minimum, maximum, nproc = self._sizes(serves=not urls)
+        if self._flags.script is None:
+            self._fail("the following arguments are required: script")
+        program = self._program()
+        names = imported_names(program)
+        python = self._python()
+        output = output_settings(self._words, self._fail, folds_tracebacks=not self._is_on("verbose"))
+        endpoint = self._endpoint()
+        urls = () if endpoint is not None else self._urls()
+        serves = not urls and endpoint is None
+        restarts = self._restarts(names)
+        minimum, maximum, nproc = self._sizes(serves, restarts)
         return Options(
-            command=self._command(),
+            command=program.command(python or sys.executable),
+            program=program.under(python) if python else program,
+            restarts=restarts,
+            uses_torch=program.kind == "executable" or "torch" in names,
+            preload=self._preload(),
             min=minimum,
             max=maximum,
             nproc=nproc,
-            describes_job=not urls or self._text("min") is not None or self._text("max") is not None,
+            describes_job=self._describes_job(urls),
             job=self._job(),
             urls=urls,
-            port=self._port(serves=not urls),
+            endpoint=endpoint,
+            port=0 if self._step is not None else self._port(serves),
             max_restarts=self._count("max_restarts", least=0, default=3),
             min_timeout=self._seconds("min_timeout", 600.0),
             hang_timeout=self._seconds("hang_timeout", 300.0),
             shutdown_timeout=self._seconds("shutdown_timeout", 30.0),
             rendezvous_timeout=self._seconds("rendezvous_timeout", 60.0),
-            address=self._address(serves=not urls),
+            address=self._address(serves),
             host=self._environ.get(worker_environment.HOST) or socket.gethostname(),
             pod=self._environ.get(worker_environment.POD, ""),
             watch_pods=self._watch_pods(),
-            log_dir=self._log_dir(),
+            log_dir=log_folder(self._words, output, self._fail),
+            output=output,
+            verbose=self._is_on("verbose"),
+            quiet=self._is_on("quiet"),
+            drain_signals=self._drain_signals(),
+            everybody_is_signalled=bool(name_of_scheduler(self._environ)),
+            outstays=self._step is not None,
+            requeue=self._requeue(),
+            requeued_job=job_to_requeue(self._environ),
+            role=self._role(),
+            virtual_local_rank=self._is_on("virtual_local_rank"),
+            numa_binding=self._numa_binding(program),
             access=self._access(urls),
         )
 
     def _fail(self, message: str) -> NoReturn:
         self._parser.error(message)
 
-    def _text(self, name: str) -> tuple[str, str] | None:
-        """The value as written, and where it was written. A flag wins over its variable; an empty variable is none."""
-        value = getattr(self._flags, name)
-        if value is not None:
-            return str(value), "--" + name.replace("_", "-")
-        variable = "ELASTIC_" + name.upper()
-        return (self._environ[variable], variable) if self._environ.get(variable) else None
+    def _text(self, name: str) -> Said | None:
+        return self._words.get(name)
+
+    def _describes_job(self, urls: Sequence[str]) -> bool:
+        """All agents of a step say the same. A stranger's server at its place is to say that it does not know the job."""
+        if self._step is not None:
+            return self._step.serves
+        return not urls or self._text("min") is not None or self._text("max") is not None
 
     def _count(self, name: str, least: int, default: int) -> int:
         given = self._text(name)
@@ -140,18 +229,23 @@ class _Asked:
             self._fail(f"{where} is {value!r}: give a number of seconds above 0")
         return seconds
 
-    def _sizes(self, serves: bool) -> tuple[int, int, int]:
+    def _sizes(self, serves: bool, restarts: bool) -> tuple[int, int, int]:
         """`min`, `max` and `nproc`, which lean on each other where they were not given."""
         nproc = self._nproc()
-        minimum = self._count("min", least=1, default=1)
         maximum = self._count("max", least=1, default=0)
+        # As torchrun means it: scripts that start again at each change, and were asked for so many, never see fewer.
+        is_fixed = serves and restarts and maximum == 0 and nproc > 0
+        minimum = self._count("min", least=1, default=nproc if is_fixed else 1)
+        agents = self._step.tasks if self._step is not None else 1
+        each = f", for each of {agents} tasks" if agents > 1 else ""
         if maximum:
             most = f"--max {maximum}"
         elif nproc:
-            maximum, most = nproc, f"--max {nproc} (the default: --nproc-per-node)"
+            maximum = nproc * agents
+            most = f"--max {maximum} (the default: --nproc-per-node{each})"
         else:
-            maximum = count_gpus(self._environ) or 1
-            most = f"--max {maximum} (the default: the GPUs of this host, or 1)"
+            maximum = (count_gpus(self._environ) or 1) * agents
+            most = f"--max {maximum} (the default: the GPUs of this host, or 1{each})"
         if not nproc:
             nproc = maximum if serves else min(maximum, count_gpus(self._environ) or 1)
         if minimum > maximum and (serves or self._text("min") is not None):
@@ -165,33 +259,70 @@ class _Asked:
         given = self._text("nproc_per_node")
         if given is None:
             return 0
-        value, where = given
-        if value == "cpu":
-            return count_cpus()
-        if value in ("gpu", "auto"):
-            gpus = count_gpus(self._environ)
-            if gpus == 0 and value == "gpu":
-                self._fail(f"{where} is 'gpu', but this host has no NVIDIA GPU: give a number, or auto")
-            return gpus or 1
         try:
-            count = int(value)
-        except ValueError:
-            count = 0
-        if count < 1:
-            self._fail(f"{where} is {value!r}: give a whole number of at least 1, or auto, gpu or cpu")
-        return count
+            return workers_per_node(given.value, given.where, self._environ)
+        except UsageError as error:
+            self._fail(str(error))
+
+    def _is_on(self, name: str) -> bool:
+        given = self._text(name)
+        try:
+            return given is not None and is_on(given.value)
+        except UsageError as error:
+            self._fail(f"{given.where if given else name} {error}")
+
+    def _endpoint(self) -> Endpoint | None:
+        """None if the agents do not meet at one, or --rendezvous or --standalone has the word."""
+        given, rendezvous = self._text("endpoint"), self._text("rendezvous")
+        if given is None or self._is_on("standalone"):
+            return None
+        if given.where == slurm.WHERE:
+            return None if rendezvous is not None else self._endpoint_of_step()
+        if rendezvous is not None:
+            if given.where.startswith("-") and rendezvous.where.startswith("-"):
+                self._fail(
+                    f"{rendezvous.where} and {given.where} both say where the agents meet: leave one of them out"
+                )
+            if not given.where.startswith("-"):
+                return None
+        if self._text("max") is None:
+            self._fail(
+                f"{given.where} is for the agents of several hosts: say how many workers there may be, with --max"
+            )
+        try:
+            chosen = self._text("serves_endpoint")
+            return Endpoint.parse(given.value, None if chosen is None else self._is_on("serves_endpoint"))
+        except UsageError as error:
+            self._fail(f"{given.where}: {error}")
+
+    def _endpoint_of_step(self) -> Endpoint | None:
+        step = self._step = find_step(self._environ)
+        if step is None:
+            return None
+        host = "127.0.0.1" if len(step.nodes) == 1 else place_of(step.nodes[0])
+        return Endpoint(host, self._port(serves=True) or step.port, step.serves)
 
     def _urls(self) -> tuple[str, ...]:
         given = self._text("rendezvous")
-        standalone = self._text("standalone")
-        if standalone is not None and standalone[0].lower() not in _ON:
-            self._fail(f"{standalone[1]} is {standalone[0]!r}: give 1 or 0")
-        alone = standalone is not None and _ON[standalone[0].lower()]
+        alone = self._is_on("standalone")
         if given is not None and alone:
             self._fail(f"{given[1]} and --standalone contradict each other: leave one of them out")
         if given is not None:
             return tuple(self._checked_url(url.strip(), given[1]) for url in given[0].split(","))
-        if self._environ.get("KUBERNETES_SERVICE_HOST") and not alone:
+        several = self._text("several_nodes")
+        if several is not None and not alone:
+            self._fail(
+                f"{several.where} is {several.value!r}, but nothing says where the nodes meet: give --rdzv-endpoint HOST:PORT"
+                " with the name of one of them, the same on all (localhost:29400 for agents of one machine)"
+            )
+        beside = "" if alone else company(self._environ)
+        if beside:
+            self._fail(
+                f"{beside}, and no --rendezvous was given: each would train on its own. Start elastic-rendezvous, and"
+                " give its --rendezvous http://HOST:PORT to all, or --standalone if that is what you want"
+                + (". Put srun in front, and they find each other by themselves" if "srun" in beside else "")
+            )
+        if self._environ.get("KUBERNETES_SERVICE_HOST") and not alone and self._text("one_node") is None:
             self._fail(
                 "this is a pod, and no --rendezvous was given: it would train on its own, beside its peers. Give"
                 " --rendezvous http://SERVICE:PORT (or ELASTIC_RENDEZVOUS), or --standalone if that is what you want"
@@ -213,7 +344,7 @@ class _Asked:
         if port > 65535:
             self._fail(f"--port is {port}: give a port from 1 to 65535, or 0 for any free one")
         if port and not serves:
-            self._fail("--port is for the server in this agent, but --rendezvous names another server: leave one out")
+            self._fail("--port is for the server in this agent, but another place was given to meet at: leave one out")
         return port
 
     def _job(self) -> str:
@@ -249,19 +380,6 @@ class _Asked:
         except UsageError as error:
             self._fail(f"{given[1]}: {error}")
 
-    def _log_dir(self) -> Path | None:
-        given = self._text("log_dir")
-        if given is None:
-            return None
-        folder, where = Path(given[0]), given[1]
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            self._fail(f"{where} is {given[0]!r}, which cannot be used: {error.strerror}")
-        if not os.access(folder, os.W_OK | os.X_OK):
-            self._fail(f"{where} is {given[0]!r}, which cannot be written to")
-        return folder.absolute()
-
     def _access(self, urls: Sequence[str]) -> Access:
         given = {name: self._text(name) for name in ("token_file", "tls_ca", "tls_cert", "tls_key")}
         access = Access(**{name: Path(text[0]).absolute() for name, text in given.items() if text is not None})
@@ -272,36 +390,63 @@ class _Asked:
             self._fail(str(error))
         return access
 
-    def _command(self) -> tuple[str, ...]:
-        script: str = self._flags.script
-        worker = [sys.executable, "-u", "-m", WORKER_MODULE]
-        if self._flags.module:
-            self._check_module(script)
-            worker.append("--module")
-        else:
-            self._check_script(script)
-        return (*worker, script, *self._flags.args)
+    def _restarts(self, names: set[str]) -> bool:
+        value, where = self._text("on_change") or ("auto", "--on-change")
+        if value not in _ON_CHANGE:
+            self._fail(f"{where} is {value!r}: give {', '.join(_ON_CHANGE[:-1])} or {_ON_CHANGE[-1]}")
+        return value == "restart" or (value == "auto" and not joins_by_itself(names))
 
-    def _check_script(self, script: str) -> None:
-        path = Path(script)
-        if path.is_dir():
-            if not (path / "__main__.py").is_file():
-                self._fail(f"script {script!r} is a folder without __main__.py: give the Python file to run")
-        elif not path.exists():
-            hint = ""
-            if script.startswith("-"):
-                hint = " (flags of elastic-launch come before the script)"
-            elif not script.endswith(".py") and "/" not in script:
-                hint = " (give -m before the name of a module)"
-            self._fail(f"script {script!r} does not exist in {os.getcwd()}{hint}")
-        elif not os.access(path, os.R_OK):
-            self._fail(f"script {script!r} cannot be read")
+    def _preload(self) -> tuple[str, ...]:
+        given = self._text("preload")
+        return tuple(name.strip() for name in given.value.split(",") if name.strip()) if given else ()
 
-    def _check_module(self, module: str) -> None:
-        """Looks for the top-level name only: finding a submodule would import its parents, the user's code, in here."""
-        top = module.partition(".")[0]
-        search = [os.getcwd(), *sys.path]
-        if not top or (
-            top not in sys.builtin_module_names and importlib.machinery.PathFinder.find_spec(top, search) is None
-        ):
-            self._fail(f"module {module!r} cannot be found from {os.getcwd()}: check the name, or install it")
+    def _drain_signals(self) -> tuple[int, ...]:
+        given = self._text("signals_to_handle")
+        try:
+            return DRAINING if given is None else draining_signals(given.value)
+        except UsageError as error:
+            self._fail(f"{given.where if given else ''}: {error}")
+
+    def _requeue(self) -> str:
+        value, where = self._text("requeue") or (WHEN[0], "")
+        if value not in WHEN:
+            self._fail(f"{where} is {value!r}: give {', '.join(WHEN[:-1])} or {WHEN[-1]}")
+        return value
+
+    def _role(self) -> str:
+        given = self._text("role")
+        return "default" if given is None else given.value
+
+    def _numa_binding(self, program: Program) -> str:
+        given = self._text("numa_binding")
+        if given is None:
+            return ""
+        if program.kind == "executable":
+            self._fail(f"{given.where} is for Python scripts: put `numactl` in front of {program.name!r} instead")
+        if count_gpus(self._environ) == 0:
+            self._fail(f"{given.where} binds workers near their GPUs, but this host has no NVIDIA GPU: leave it out")
+        return given.value
+
+    def _python(self) -> str:
+        """Another interpreter than this one, by torchrun's variable; empty for this one."""
+        given = self._environ.get("PYTHON_EXEC", "")
+        try:
+            return checked_executable(given) if given else ""
+        except UsageError as error:
+            self._fail(f"PYTHON_EXEC: {error}")
+
+    def _program(self) -> Program:
+        is_module = self._flags.module or self._is_on("module")
+        is_script, is_executable = self._is_on("run_path"), self._is_on("no_python")
+        if is_module and (is_script or is_executable):
+            self._fail("-m runs a Python module: leave out --no-python and --run-path, or -m")
+        try:
+            return find_program(
+                self._flags.script,
+                self._flags.args,
+                as_module=is_module,
+                as_executable=is_executable and not is_script,
+                as_script=is_script,
+            )
+        except UsageError as error:
+            self._fail(str(error))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..rendezvous.parent_death import die_with_parent
 from .reporter import Reporter
-from .worker_process import die_with
 
 if TYPE_CHECKING:
     from .options import Options
@@ -51,7 +52,7 @@ class PeerWatch:
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=die_with(os.getpid()),
+            preexec_fn=functools.partial(die_with_parent, os.getpid()),
             limit=_LINE,
         )
         try:

@@ -12,6 +12,7 @@ import msgspec
 from ..rendezvous.messages import (
     Announce,
     Beat,
+    Crashed,
     Done,
     Drain,
     Dying,
@@ -30,17 +31,21 @@ from ..rendezvous.messages import (
     Started,
     ToAgent,
     ToServer,
+    ToWorker,
     Welcome,
 )
 from . import exits
 from .ending import Ending
+from .logs import show
 from .memory_kills import MemoryKills
 from .options import Options
 from .reporter import Reporter
 from .slots import Slots
-from .worker_process import Surroundings, WorkerProcess
+from .worker import Hooks, Worker
+from .worker_record import WorkerRecord
 
 _SERVER_FIRST = 1.0  # seconds
+_OUT_OF_MEMORY = "the kernel killed it for memory"
 _LEAST_EVICTION = 30.0  # seconds that an evicted worker has at least to answer
 
 
@@ -55,22 +60,26 @@ class MeetingPoint(Protocol):
 
 
 class Relay:
-    """Owns the slots. `send` reaches the server; `end` is called, perhaps more than once, when there is nothing left to do."""
+    """Owns the slots, whose workers `make` starts. `send` reaches the server.
+
+    `end` is called, perhaps more than once, when there is nothing left to do.
+    """
 
     def __init__(
         self,
-        surroundings: Surroundings,
+        make: Callable[[WorkerRecord, Hooks], Worker],
         meeting: MeetingPoint,
         send: Callable[[ToServer], None],
         end: Callable[[Ending], None],
         reporter: Reporter,
         options: Options,
     ) -> None:
-        self.slots = Slots(surroundings, self._said, self._nonsense, self._dying, self._ended)
+        hooks = Hooks(self._said, self._nonsense, self._dying, self._ended)
+        self.slots = Slots(options.nproc, make, hooks)
         self.draining = False
         self.is_over = False
-        self._job = surroundings.job
-        self._slot_count = surroundings.slots
+        self._job = options.job
+        self._slot_count = options.nproc
         self._meeting = meeting
         self._send = send
         self._end = end
@@ -78,8 +87,11 @@ class Relay:
         self._serves = options.serves
         self._describes_job = options.describes_job
         self._pod = options.pod
+        self._restarts_scripts = options.restarts
         self._shutdown_timeout = options.shutdown_timeout
         self._hang_timeout = options.hang_timeout
+        # A worker that is about to join may have begun to leave SIGTERM to this agent.
+        self._sure_end = signal.SIGKILL if options.everybody_is_signalled else signal.SIGTERM
         self._loop = asyncio.get_running_loop()
         self._welcome: Welcome | None = None
         self._announced = 0
@@ -90,11 +102,14 @@ class Relay:
         self._memory_kills = MemoryKills()
 
     def hello(self, agent: str, host: str, spec: JobSpec | None) -> Hello:
-        return Hello(agent, host, self._meeting.address, spec, self.slots.claims(), self._announced, self._pod)
+        claims, address = self.slots.claims(), self._meeting.address
+        return Hello(agent, host, address, spec, claims, self._announced, self._pod, self._restarts_scripts)
 
     def beat(self) -> Beat:
         """A heartbeat, with what this agent's workers have come to."""
-        return Beat(self.slots.progress())
+        beat = Beat(self.slots.progress())
+        show("agent", "server", beat)
+        return beat
 
     def start_all(self) -> None:
         for local_rank in range(self._slot_count):
@@ -128,7 +143,7 @@ class Relay:
         elif isinstance(message, Release):
             for worker in self.slots:
                 if message.generation in (worker.record.announced, worker.record.formed):
-                    worker.send(message)
+                    self._tell_worker(worker, message)
         elif isinstance(message, Restart):
             self._restart_later(message)
         elif isinstance(message, Done):
@@ -143,13 +158,17 @@ class Relay:
             if worker_or_none is not None:
                 self._tell(worker_or_none, message)
 
-    def _tell(self, worker: WorkerProcess, message: Released | Evicted | Drain) -> None:
+    def _tell_worker(self, worker: Worker, message: ToWorker) -> None:
+        show("agent", f"worker {worker.record.local_rank}", message)
+        worker.send(message)
+
+    def _tell(self, worker: Worker, message: Released | Evicted | Drain) -> None:
         if isinstance(message, Drain):
             self._drain(worker)
             return
         if isinstance(message, Released) and not worker.record.leaving:
-            worker.send(Drain(worker.record.worker))  # nobody leaves unasked
-        worker.send(message)
+            self._tell_worker(worker, Drain(worker.record.worker))  # nobody leaves unasked
+        self._tell_worker(worker, message)
         if isinstance(message, Evicted):
             self._reporter.say(f"{_name(worker)} was evicted: {message.reason}")
             limit = max(_LEAST_EVICTION, self._hang_timeout)
@@ -159,7 +178,7 @@ class Relay:
         self._welcome = message
         self._hang_timeout = message.hang_timeout
         for worker in self.slots:
-            worker.send(message)
+            self._tell_worker(worker, message)
         for exited in self._unanswered.values():
             self._send(exited)
 
@@ -174,7 +193,7 @@ class Relay:
         # The last formed generation's ring may still be stepping, until an agreed boundary.
         self._meeting.forget(before=message.formed)
         for place, worker in ours:
-            worker.send(msgspec.structs.replace(message, places=[place]))
+            self._tell_worker(worker, msgspec.structs.replace(message, places=[place]))
 
     def _open_meeting(self, message: Announce) -> None:
         """Once: a server says again what it is not sure that we have heard, and members may have met already."""
@@ -182,49 +201,55 @@ class Relay:
             self._opened = message.generation, message.secret
             self._meeting.open(self._job, message.generation, message.secret)
 
-    def _drain(self, worker: WorkerProcess) -> None:
+    def _drain(self, worker: Worker) -> None:
         """A worker that has not joined hears no message, and has nothing to hand over."""
         if worker.record.registered:
-            worker.send(Drain(worker.record.worker))
+            self._tell_worker(worker, Drain(worker.record.worker))
         else:
-            worker.stop()
+            worker.stop(self._sure_end)
 
     def _done(self) -> None:
         self._unanswered.clear()
         for worker in self.slots:
-            worker.send(Done())
+            self._tell_worker(worker, Done())
         self._end(Ending(exits.SUCCESS, f"job {self._job!r} is done", patience=self._shutdown_timeout))
 
-    def _said(self, worker: WorkerProcess, message: FromWorker) -> None:
+    def _said(self, worker: Worker, message: FromWorker | Crashed) -> None:
         if message.worker != worker.record.worker:
             self._nonsense(worker, f"it speaks as another worker, {message.worker!r}")
             return
+        show(f"worker {worker.record.local_rank}", "agent", message)
         worker.record.said(message)
         if isinstance(message, Registered):
             worker.watch_for_death()
+        elif isinstance(message, Crashed):
+            if message.code == 128 + signal.SIGKILL and not message.reason and self._memory_kills.there_was_one():
+                message = msgspec.structs.replace(message, reason=_OUT_OF_MEMORY)
+            self._reporter.say(
+                f"the script of {_name(worker)} has ended: {_end_in_words(message.code, message.reason)}"
+            )
         self._send(message)
 
-    def _nonsense(self, worker: WorkerProcess, what: str) -> None:
+    def _nonsense(self, worker: Worker, what: str) -> None:
         self._reporter.say(f"{_name(worker)} has sent what cannot be understood, ignored: {what}")
 
-    def _dying(self, worker: WorkerProcess, code: int | None) -> None:
+    def _dying(self, worker: Worker, code: int | None) -> None:
         if not worker.stopped and not worker.record.released:
             self._send(Dying(worker.record.worker, code))
 
-    def _ended(self, worker: WorkerProcess, code: int) -> None:
+    def _ended(self, worker: Worker, code: int) -> None:
         record = worker.record
         kind, code, reason = exits.classify(code, record, worker.stopped)
         if kind == "crash" and worker.fault:
             reason = worker.fault
         elif kind == "crash" and code == 128 + signal.SIGKILL and self._memory_kills.there_was_one():
-            reason = "the kernel killed it for memory"
+            reason = _OUT_OF_MEMORY
         tail = worker.tail() if kind in ("crash", "rejected") else ""
         exited = Exited(record.worker, code, kind, worker.step(), reason, tail, record.local_rank)
         self._unanswered[record.local_rank] = exited
         self._send(exited)
         if kind in ("crash", "rejected", "stale"):
-            words = f"{exits.in_words(code)}, {reason}" if reason else exits.in_words(code)
-            self._reporter.say(f"{_name(worker)} has ended{_in_step(exited.step)}: {words}")
+            self._reporter.say(f"{_name(worker)} has ended{_in_step(exited.step)}: {_end_in_words(code, reason)}")
         if kind == "rejected":
             self._rejected.add(record.local_rank)
         self._end_if_drained()
@@ -257,24 +282,32 @@ class Relay:
             return
         self._send(Started(worker.record.worker, local_rank))
         if self._welcome is not None:
-            worker.send(self._welcome)
+            self._tell_worker(worker, self._welcome)
 
     def _cancel_restarts(self) -> None:
         for restart in self._restarts.values():
             restart.cancel()
         self._restarts.clear()
 
-    def _kill_if_silent(self, worker: WorkerProcess, eviction: int, limit: float) -> None:
+    def _kill_if_silent(self, worker: Worker, eviction: int, limit: float) -> None:
         """Ends a worker that has not answered this eviction."""
         if worker.record.evicted and worker.record.evictions == eviction:
             worker.fault = f"hung: it was evicted, and gave no sign of life within {limit:.0f} s"
             worker.send_signal(signal.SIGKILL)
 
 
-def _name(worker: WorkerProcess) -> str:
+def _name(worker: Worker) -> str:
     record = worker.record
     rank = f"rank {record.rank}" if record.rank >= 0 else "no member yet"
-    return f"worker in slot {record.local_rank} ({rank}, pid {worker.pid})"
+    return f"worker in slot {record.local_rank} ({rank}, {_pid(worker)})"
+
+
+def _pid(worker: Worker) -> str:
+    return f"pid {worker.pids[0]}" if worker.pids else "no process"
+
+
+def _end_in_words(code: int, reason: str) -> str:
+    return f"{exits.in_words(code)}, {reason}" if reason else exits.in_words(code)
 
 
 def _in_step(step: int) -> str:

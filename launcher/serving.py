@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 from ..errors import ElasticError, RendezvousError
+from ..rendezvous.messages import JobSpec
 from .options import Options
 
 if TYPE_CHECKING:
@@ -24,15 +26,21 @@ class JobServer:
         self.url = server.url
 
     @classmethod
-    async def start(cls, address: str, options: Options) -> JobServer:
-        """PortError if it cannot listen there."""
+    async def start(
+        cls, address: str, options: Options, spec: JobSpec, listener: socket.socket | None = None
+    ) -> JobServer:
+        """On `listener` if there is one already. Knows the job from its first moment on: other agents may be there first.
+
+        PortError if it cannot listen at the address."""
         # FastAPI is imported by the agents that serve only.
         from ..rendezvous.http.face import Face
         from ..rendezvous.server import Server
 
         try:
             face = Face(tokens=options.access.tokens())
-            return cls(await Server.start(address, options.port, face=face), options.job)
+            server = await Server.start(address, options.port, face=face, listener=listener)
+            server.jobs.get_or_create(options.job, spec)
+            return cls(server, options.job)
         except RendezvousError as error:
             raise PortError(f"--port {options.port}: {error}") from error
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import math
 import signal
 import uuid
 from collections.abc import Callable, Iterator
 
-from ..rendezvous.messages import FromWorker, WorkerClaim
+from ..rendezvous.messages import WorkerClaim
 from ..rendezvous.progress import Progress
-from .worker_process import Surroundings, WorkerProcess
+from .worker import Hooks, Worker
 from .worker_record import WorkerRecord
 
 _KILL_LIMIT = 10.0  # seconds for the kernel to end a killed process
@@ -22,41 +23,32 @@ class Slots:
 
     def __init__(
         self,
-        surroundings: Surroundings,
-        on_message: Callable[[WorkerProcess, FromWorker], None],
-        on_nonsense: Callable[[WorkerProcess, str], None],
-        on_dying: Callable[[WorkerProcess, int | None], None],
-        on_end: Callable[[WorkerProcess, int], None],
+        count: int,
+        make: Callable[[WorkerRecord, Hooks], Worker],
+        hooks: Hooks,
     ) -> None:
-        self._surroundings = surroundings
-        self._on_message = on_message
-        self._on_nonsense = on_nonsense
-        self._on_dying = on_dying
-        self._on_end = on_end
-        self._live: dict[int, WorkerProcess] = {}
-        self._dead: list[WorkerProcess] = []  # whose last output is still on its way
+        """`make` starts a worker; OSError if it cannot."""
+        self._count = count
+        self._make = make
+        self._hooks = hooks
+        self._live: dict[int, Worker] = {}
+        self._dead: list[Worker] = []  # whose last output is still on its way
         self._changed = asyncio.Event()
         self._lease_until = 0.0
 
-    def __iter__(self) -> Iterator[WorkerProcess]:
+    def __iter__(self) -> Iterator[Worker]:
         """The live workers. They may end while they are gone through."""
         return iter([*self._live.values()])
 
     def __len__(self) -> int:
         return len(self._live)
 
-    def start(self, local_rank: int) -> WorkerProcess:
+    def start(self, local_rank: int) -> Worker:
         """A fresh worker with a nonce of its own. OSError if it cannot be started; the slot must be empty."""
         assert local_rank not in self._live
         self._dead = [worker for worker in self._dead if not worker.is_drained]
-        worker = WorkerProcess(
-            self._surroundings,
-            WorkerRecord(uuid.uuid4().hex, local_rank),
-            self._on_message,
-            self._on_nonsense,
-            self._on_dying,
-            self._ended,
-        )
+        hooks = dataclasses.replace(self._hooks, ended=self._ended)
+        worker = self._make(WorkerRecord(uuid.uuid4().hex, local_rank), hooks)
         self._live[local_rank] = worker
         worker.extend_lease(self._lease_until)
         return worker
@@ -68,9 +60,9 @@ class Slots:
             worker.extend_lease(until)
 
     def is_free(self, local_rank: int) -> bool:
-        return 0 <= local_rank < self._surroundings.slots and local_rank not in self._live
+        return 0 <= local_rank < self._count and local_rank not in self._live
 
-    def find(self, nonce: str) -> WorkerProcess | None:
+    def find(self, nonce: str) -> Worker | None:
         return next((worker for worker in self if worker.record.worker == nonce), None)
 
     def claims(self) -> list[WorkerClaim]:
@@ -102,11 +94,11 @@ class Slots:
             self._changed.clear()
             await self._changed.wait()
 
-    def _ended(self, worker: WorkerProcess, code: int) -> None:
+    def _ended(self, worker: Worker, code: int) -> None:
         del self._live[worker.record.local_rank]
         self._dead.append(worker)
         self._changed.set()
-        self._on_end(worker, code)
+        self._hooks.ended(worker, code)
 
 
 def _is_sound(page: Progress) -> bool:

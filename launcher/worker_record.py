@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..rendezvous.messages import (
     Announce,
     Broken,
+    Crashed,
     Done,
     Drain,
     Evicted,
@@ -20,6 +21,7 @@ from ..rendezvous.messages import (
     ToWorker,
     WorkerClaim,
 )
+from .output.prefixes import Label
 
 
 @dataclass
@@ -47,7 +49,7 @@ class WorkerRecord:
     def __post_init__(self) -> None:
         self._announced_rank = -1
 
-    def said(self, message: FromWorker) -> None:
+    def said(self, message: FromWorker | Crashed) -> None:
         if isinstance(message, Registered):
             self.registered = True
         elif isinstance(message, Ready):
@@ -59,7 +61,7 @@ class WorkerRecord:
             self.formed = message.generation
             if self.announced == message.generation:
                 self.generation, self.rank = message.generation, self._announced_rank
-        elif isinstance(message, Broken):
+        elif isinstance(message, (Broken, Crashed)):
             self.broken = max(self.broken, message.generation)
         elif isinstance(message, Finished):
             self.finished = True
@@ -97,8 +99,6 @@ class WorkerRecord:
             leaving=self.leaving,
         )
 
-    def label(self, host: str) -> str:
-        """The prefix of its output's lines."""
-        if self.generation == 0:
-            return f"[g0 w{self.local_rank} {host}] "
-        return f"[g{self.generation} r{self.rank} {host}] "
+    def label(self, host: str) -> Label:
+        """Whose output it is that this worker writes."""
+        return Label(host, self.local_rank, self.generation, self.rank)

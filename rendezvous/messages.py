@@ -108,8 +108,9 @@ class Hello(Message, frozen=True):
     """First message on every connection of an agent, also after a reconnect: everything that the server must know of it.
 
     `agent` is unique to the agent's process. `announced` is the newest generation that was announced to it. `pod` is the
-    unique id of the Kubernetes pod that it runs in, empty outside of one. After it the agent says again each `Exited` that
-    is still unanswered (a crash is answered with `Restart`, `Failed` or `Done`).
+    unique id of the Kubernetes pod that it runs in, empty outside of one. `restarts`: at each change it starts its workers'
+    scripts again, which know nothing of the job. After it the agent says again each `Exited` that is still unanswered (a
+    crash is answered with `Restart`, `Failed` or `Done`).
     """
 
     agent: Name
@@ -119,6 +120,7 @@ class Hello(Message, frozen=True):
     workers: list[WorkerClaim] = []
     announced: Count = 0
     pod: MaybeName = ""
+    restarts: bool = False
 
 
 class Beat(Message, frozen=True):
@@ -166,6 +168,19 @@ class Exited(Message, frozen=True):
     reason: str = ""
     tail: str = ""
     local_rank: MaybeSlot = -1
+
+
+class Crashed(Message, frozen=True):
+    """The script of a worker that restarts it ended with an error in `generation`: all of its scripts are to start again.
+
+    The worker itself lives, and waits for the next generation. Fields as in `Exited`.
+    """
+
+    worker: Name
+    generation: Count
+    code: Code
+    reason: str = ""
+    tail: str = ""
 
 
 class Leaving(Message, frozen=True):
@@ -280,7 +295,20 @@ class Refused(Message, frozen=True):
 
 
 ToServer = (
-    Hello | Beat | Started | Dying | Exited | Leaving | Stop | Registered | Ready | Broken | Stalled | Formed | Finished
+    Hello
+    | Beat
+    | Started
+    | Dying
+    | Exited
+    | Crashed
+    | Leaving
+    | Stop
+    | Registered
+    | Ready
+    | Broken
+    | Stalled
+    | Formed
+    | Finished
 )
 ToAgent = Welcome | Announce | Release | Released | Evicted | Restart | Drain | Done | Failed | Refused
 FromWorker = Registered | Ready | Broken | Stalled | Formed | Finished

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..errors import RendezvousError
+from ..errors import RendezvousError, UsageError
 from ..rendezvous import worker_environment as environment
 from ..rendezvous.messages import (
     Announce,
@@ -196,6 +196,11 @@ class SoloControl(Control):
 
 def from_environment(variables: Mapping[str, str] = os.environ) -> Control:
     """The control line that this process was started with, or that of a job of one."""
+    if environment.RESTARTED in variables:
+        raise UsageError(
+            "this script was started as one that knows nothing of its job, and calls elastic_launch.join(): start it with"
+            " elastic-launch --on-change in-process"
+        )
     if environment.CONTROL_FD not in variables:
         return SoloControl()
     identity = Identity(

@@ -10,11 +10,11 @@ import atexit
 import contextlib
 import logging
 import os
-import runpy
 import sys
 import traceback
 
 from ..errors import StateMismatchError
+from .running import run
 
 REJECTED = 65
 
@@ -52,12 +52,7 @@ def _leave(outcome: list[int]) -> None:
 
 def _run(script: str, as_module: bool) -> int:
     try:
-        if as_module:
-            sys.path[0] = os.getcwd()
-            runpy.run_module(script, run_name="__main__", alter_sys=True)
-        else:
-            sys.path[0] = os.path.dirname(os.path.abspath(script))
-            runpy.run_path(script, run_name="__main__")
+        run(script, as_module)
         return _finish()
     except SystemExit as error:
         return _exit_code(error)

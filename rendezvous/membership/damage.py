@@ -51,6 +51,8 @@ def damage(books: Books, generation: Generation) -> Damage | None:
         return Damage("evicted", books.fates(evicted))
     if left:
         return Damage("broken", f"{books.names(left)} left the ring")
+    if generation.crash:
+        return Damage("broken", generation.crash)
     if generation.outdated:
         return Damage("broken", "the server was replaced while a generation was forming")
     if reported := generation.reporters:

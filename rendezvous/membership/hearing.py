@@ -70,6 +70,7 @@ def _hello(books: Books, name: str, hello: Hello) -> None:
     fresh = name not in books.roster.agents
     agent = books.roster.add_agent(name, hello.host, hello.meeting, books.now, hello.pod)
     agent.leaving = agent.leaving or name in books.drained_agents
+    agent.restarts = hello.restarts
     if refusal:
         books.tell(name, Refused(refusal))
         books.note("refused", f"{hello.host} was refused: {refusal}", agent=name)
@@ -109,6 +110,14 @@ def _refusal(books: Books, name: str, hello: Hello) -> str:
         given = ", ".join(f"{name}={getattr(hello.spec, name)}" for name in names)
         agreed = ", ".join(f"{name}={getattr(books.agreed, name)}" for name in names)
         return f"this agent was started with {given}, but the job runs with {agreed}"
+    others = [
+        agent for agent in books.roster.agents.values() if agent.name != name and agent.restarts != hello.restarts
+    ]
+    if others:
+        what, they = ("restarts its scripts", "do not") if hello.restarts else ("does not restart its scripts", "do")
+        return (
+            f"this agent {what} at each change, and the job's others, as on {others[0].host}, {they}: see --on-change"
+        )
     newest = max((claim.lineage for claim in hello.workers), default=0)
     if newest > books.formed_number and not books.over:
         return f"this server knows nothing of generation {newest} of the job: it was started anew without its store"

@@ -55,6 +55,7 @@ class Agent:
     absent: bool = False  # silent or disconnected for longer than is allowed; it may come back
     leaving: bool = False  # its host is drained, and whatever it starts is to leave again
     pod: str = ""  # the unique id of its pod
+    restarts: bool = False  # its workers are scripts that are started again at each change
     workers: dict[str, Worker] = field(default_factory=dict)
 
     @property
@@ -128,6 +129,7 @@ class Generation:
     left_broken: dict[str, float] = field(default_factory=dict)  # who reported the ring before it, that is to be left -> when
     judged: bool = False  # its reports of awaited members have been counted
     stalled: dict[str, float] = field(default_factory=dict)
+    crash: str = ""  # the first script that ended with an error in it, in words
 
     @property
     def is_complete(self) -> bool:

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..messages import Broken, Finished, Formed, Leaving, Ready, Registered, Released, Stalled, ToServer
+from ..messages import (
+    Broken,
+    Crashed,
+    Failed,
+    Finished,
+    Formed,
+    Leaving,
+    Ready,
+    Registered,
+    Released,
+    Stalled,
+    ToServer,
+)
 from .books import Books
+from .budget import exit_in_words
 from .members import Agent, Generation, Worker
 
 
@@ -18,6 +31,8 @@ def hear_worker(books: Books, agent: Agent, worker: Worker, message: ToServer) -
         formed(books, worker, message.generation, message.step)
     elif isinstance(message, Broken):
         broken(books, worker, message.generation, message.reason, message.awaited)
+    elif isinstance(message, Crashed):
+        crashed(books, worker, message)
     elif isinstance(message, Stalled):
         stalled(books, worker, message.generation)
     elif isinstance(message, Finished):
@@ -79,6 +94,26 @@ def broken(books: Books, worker: Worker, number: int, reason: str = "", awaited:
     if reason:
         text += f": {reason}"
     books.note("broken", text, worker=worker.nonce, generation=number, awaited=list(awaited))
+
+
+def crashed(books: Books, worker: Worker, message: Crashed) -> None:
+    """One crash a generation counts: when a script is gone, those of its peers fail for that."""
+    generation = books.current
+    if generation is None or worker.phase != "member" or message.generation != generation.number or books.stopping:
+        return
+    words = f"{books.name(worker.nonce)} {exit_in_words(message.code)}"
+    if message.reason:
+        words += f": {message.reason}"
+    fields = {"worker": worker.nonce, "code": message.code, "generation": generation.number}
+    if generation.crash:
+        books.note("crash", f"{words}, after {generation.crash}", **fields, used=books.budget.used)
+        return
+    generation.crash = words
+    slot = (worker.agent, worker.local_rank)
+    verdict = books.budget.crashed(slot, worker.nonce, 0, message.code, books.now - generation.announced_at)
+    books.note("crash", words, **fields, used=books.budget.used)
+    if verdict.failure:
+        books.fail(Failed(message.code or 1, f"{words} ({verdict.failure})", message.tail))
 
 
 def stalled(books: Books, worker: Worker, number: int) -> None:

@@ -76,7 +76,10 @@ def find_checkpoint(books: Books) -> bool:
             return False
         ready.sort(key=lambda worker: worker.checkpoint != step)
         members = tuple(worker.nonce for worker in ready[: books.spec.max])
-        reason = f"every holder of the state is gone: the checkpoint of step {step} is restored"
+        if any(agent.restarts for agent in roster.agents.values()):
+            reason = "every worker of before is gone: the scripts start again"
+        else:
+            reason = f"every holder of the state is gone: the checkpoint of step {step} is restored"
         books.announce(Cut(members, "restored", reason, fresh=True))
         return True
     if not ready or absent or _more_are_coming(books):

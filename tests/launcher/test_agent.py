@@ -348,7 +348,7 @@ def test_an_agent_without_server_and_workers_gives_up(start_agent: StartAgent) -
     server.wait_for(Exited)
     server.close()
     assert agent.wait() == 69, agent.text()
-    assert b"and no worker is left here" in agent.stderr
+    assert b"and no worker trains here" in agent.stderr
 
 
 def test_the_worker_s_environment_says_who_it_is(server: ScriptedServer, start_agent: StartAgent) -> None:
@@ -436,7 +436,7 @@ def test_a_worker_s_children_end_with_it(server: ScriptedServer, start_agent: St
 
 
 def test_adopted_orphans_are_reaped(server: ScriptedServer, start_agent: StartAgent, tmp_path: Path) -> None:
-    agent = start_agent(f"escape={tmp_path / 'pid'}", "exit=3", urls=[server.url], adopts=True)
+    agent = start_agent(f"escape={tmp_path / 'pid'}", "exit=0", urls=[server.url], adopts=True)
     server.wait_for(Exited)
     orphan = psutil.Process(wait_for_pid(tmp_path / "pid"))
     wait_until(lambda: orphan.ppid() == agent.pid, "the orphan is adopted")

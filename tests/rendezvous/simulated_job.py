@@ -17,6 +17,7 @@ from elastic_launch.rendezvous.messages import (
     Announce,
     Beat,
     Broken,
+    Crashed,
     Done,
     Drain,
     Dying,
@@ -504,6 +505,14 @@ class SimulatedJob:
             awaited = [members.index(p) for p in missing]
         worker.broken = number
         self.send(worker.agent, Broken(worker.nonce, number, "", awaited))
+        return True
+
+    def crash_script(self, worker: SimulatedWorker, code: int = 1, tail: str = "") -> bool:
+        """The script that it keeps fails; the worker itself goes on."""
+        if not worker.well or worker.phase != "member" or not worker.ring or worker.broken >= worker.ring:
+            return False
+        worker.broken = worker.ring
+        self.send(worker.agent, Crashed(worker.nonce, worker.ring, code, "", tail))
         return True
 
     def report_stalled(self, worker: SimulatedWorker) -> bool:

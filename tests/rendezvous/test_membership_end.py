@@ -11,6 +11,7 @@ from elastic_launch.rendezvous.membership.members import FormedGeneration
 from elastic_launch.rendezvous.messages import (
     Announce,
     Beat,
+    Crashed,
     Done,
     Dying,
     Exited,
@@ -539,3 +540,53 @@ def test_a_pod_is_drained_by_its_id_and_leaves_others_of_its_name_alone() -> Non
     assert {worker["pod"]: worker["leaving"] for worker in machine.snapshot()["workers"]}["pod-1"] is False
     with pytest.raises(KeyError):
         machine.drain_host("pod-3", now)
+
+
+# --- scripts that are started again -----------------------------------------------------------------------------------
+
+
+def test_a_script_s_crash_starts_the_same_members_again_at_once() -> None:
+    job, members = scripts(3)
+    job.crash_script(members[1])
+    before = job.now
+    job.deliver_everything()
+    assert job.now == before and job.last.generation == 2 and job.last.abort and job.last.cause == "broken"
+    assert job.last.reason == "worker 1 on host-0 exited with code 1"
+    job.run()
+    assert job.members == members and len(job.running) == 3
+    assert job.machine.snapshot()["crashes"] == 1
+
+
+def test_the_crashes_that_follow_from_one_cost_nothing() -> None:
+    job, members = scripts(3, max_restarts=1)
+    for worker in members:
+        job.crash_script(worker)
+    job.run()
+    assert job.state == "running" and job.newest == 2 and job.machine.snapshot()["crashes"] == 1
+
+
+def test_crashes_of_scripts_beyond_the_budget_fail_the_job_with_the_first_one_s_last_lines() -> None:
+    job, members = scripts(2, max_restarts=1)
+    job.crash_script(members[0])
+    job.run()
+    job.crash_script(members[1], 7, "the cause")
+    job.crash_script(members[0], 1, "a consequence")
+    job.run()
+    assert job.failed is not None and job.failed.code == 7 and job.failed.tail == "the cause"
+    assert "2 crashes, 1 restarts are allowed" in job.failed.reason
+
+
+def test_a_crash_in_a_generation_that_is_over_is_no_news() -> None:
+    job, members = scripts(2)
+    job.send(members[0].agent, Crashed(members[0].nonce, 1, 1))
+    job.run()
+    job.send(members[1].agent, Crashed(members[1].nonce, 1, 1))
+    job.run()
+    assert job.newest == 2 and job.machine.snapshot()["crashes"] == 1
+
+
+def scripts(count: int, max_restarts: int = 3) -> tuple[SimulatedJob, list[SimulatedWorker]]:
+    job = SimulatedJob(JobSpec(1, 4, max_restarts))
+    job.add_agent(count)
+    job.run()
+    return job, job.members

@@ -181,6 +181,10 @@ class RandomJob(RuleBasedStateMachine):
         if len(self.job.agents) < 9:
             self.job.add_agent(1 + which % 2, ready=which % 4 < 2)
 
+    def a_script_crashes(self, which: int) -> None:
+        if worker := self.worker(which):
+            self.job.crash_script(worker)
+
     def a_host_dies(self, which: int) -> None:
         if agent := self.agent(which):
             self.job.kill_agent(agent)
@@ -254,6 +258,7 @@ WEIGHTS: dict[str, int] = {
     "time_passes": 20,
     "the_server_pauses": 2,
     "a_worker_dies": 10,
+    "a_script_crashes": 4,
     "a_worker_hangs": 6,
     "a_worker_wakes": 8,
     "a_worker_is_to_leave": 4,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
+import functools
 import importlib.util
 import json
 import logging
@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ....errors import ElasticError, UsageError
+from ...parent_death import die_with_parent
+from ...scratch import scratch_folder
 from .address import EtcdAddress
-from .scratch import scratch_folder
 
 _log = logging.getLogger(__name__)
 
@@ -26,8 +27,6 @@ READY_SECONDS = 20.0
 _STOP_SECONDS = 5.0
 _POLL_SECONDS = 0.02  # its log has no other way to tell that a line was added
 
-_PR_SET_PDEATHSIG = 1
-_prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 _SERVING = re.compile(r'"msg":"serving client traffic [^"]*","address":"([^"]+)"')
 # Data can be lost without a word when one of these is killed under load.
@@ -110,13 +109,6 @@ class EtcdProcess:
         self, binary: str, folder: Path, *, url: str = "http://127.0.0.1:0", arguments: Sequence[str] = ()
     ) -> None:
         self._log_file = folder / "etcd.log"
-        owner = os.getpid()
-
-        def die_with_owner() -> None:
-            _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-            if os.getppid() != owner:
-                os._exit(1)
-
         command = [binary, "--data-dir", str(folder / "data"), "--logger", "zap", "--log-outputs", "stderr"]
         command += ["--listen-client-urls", url, "--advertise-client-urls", url]
         if "--listen-peer-urls" not in arguments:
@@ -130,7 +122,7 @@ class EtcdProcess:
                 cwd=folder,
                 env=_environment_without_options(),
                 start_new_session=True,  # an interrupt of the terminal is for the owner, who still needs its etcd
-                preexec_fn=die_with_owner,
+                preexec_fn=functools.partial(die_with_parent, os.getpid()),
             )
 
     @property

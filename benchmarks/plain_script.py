@@ -1,4 +1,4 @@
-"""The same training under `torchrun`: DDP, and a checkpoint in memory-backed storage after each step."""
+"""Training by a script that knows nothing of this package: DDP, and a checkpoint in memory-backed storage after each step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The same kill under `torchrun`, whose way is to start all workers again from a checkpoint."""
+"""The same kill with an unmodified script, all of whose processes start again from a checkpoint: torchrun's way.
+
+Measured under torchrun, and under elastic-launch, with the same script.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +18,27 @@ from .settings import Settings, scratch_folder
 from .timeline import Event, Recorded, Recordings
 
 
-def measure(settings: Settings) -> list[dict[str, Any]]:
+def measure(settings: Settings, launcher: str) -> list[dict[str, Any]]:
     """One entry for each trial, with the names of an `Observation`. All workers are new ones after the kill."""
     generator = random.Random(settings.seed)
     trials = []
     with scratch_folder() as name:
         folder = Path(name)
-        flags = ["--standalone", "--nproc-per-node", str(settings.workers), "--max-restarts", "1000"]
-        arguments = ["-m", "benchmarks.torchrun_script", "--timeline", name, *settings.workload_flags()]
+        size = str(settings.workers)
+        flags = {
+            "elastic_launch.launcher.main": ["--max", size, "--on-change", "restart"],
+            "torch.distributed.run": ["--standalone", "--nproc-per-node", size],
+        }[launcher]
+        arguments = ["-m", "benchmarks.plain_script", "--timeline", name, *settings.workload_flags()]
         job = Program(
-            [sys.executable, "-m", "torch.distributed.run", *flags, *arguments],
-            folder / "torchrun.log",
+            [sys.executable, "-m", launcher, *flags, "--max-restarts", "1000", *arguments],
+            folder / "launcher.log",
             # Without it, torch 2.13 cannot restart at all: the agent's own store keeps the port.
             {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
         )
         recordings = Recordings(folder)
         with ending(job):
-            for _ in range(settings.torchrun_trials):
+            for _ in range(settings.restart_trials):
                 members = calm_members(recordings, settings.workers, settings.calm_steps, job)
                 step_ms = undisturbed_step_ms(members, settings.calm_steps)
                 victim = generator.randrange(settings.workers)

@@ -1,0 +1,62 @@
+"""Who is where in a generation, from what its keepers tell each other: pure.
+
+The server's ranks say who was there first. Scripts expect more: that the ranks of one host follow each other, and that
+local ranks count from 0. So ranks are given anew, hosts in the order of their first server rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """What a keeper says of itself. `store` is HOST:PORT of the generation's store, said by one of them.
+
+    `store_is_served`: it listens already; otherwise the script of rank 0 is to serve it.
+    """
+
+    agent: str
+    slot: int
+    role: str = "default"
+    store: str = ""
+    store_is_served: bool = False
+
+
+class Seat(msgspec.Struct, frozen=True):
+    """One script's place, in torchrun's words: a group is the scripts of one agent."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    group_rank: int
+    group_world_size: int
+    role_rank: int
+    role_world_size: int
+    store: str
+    store_is_served: bool
+
+
+def seat(entries: Sequence[Entry], place: int) -> Seat:
+    """The seat of `entries[place]`; they are in the order of the server's ranks."""
+    names = dict.fromkeys(entry.agent for entry in entries)
+    agents = {name: number for number, name in enumerate(names)}
+    order = sorted(entries, key=lambda entry: (agents[entry.agent], entry.slot))
+    me = entries[place]
+    rank = order.index(me)
+    mates = [entry for entry in order if entry.agent == me.agent]
+    same_role = [entry for entry in order if entry.role == me.role]
+    return Seat(
+        rank=rank,
+        world_size=len(order),
+        local_rank=mates.index(me),
+        local_world_size=len(mates),
+        group_rank=agents[me.agent],
+        group_world_size=len(agents),
+        role_rank=same_role.index(me),
+        role_world_size=len(same_role),
+        store=next((entry.store for entry in entries if entry.store), ""),
+        store_is_served=any(entry.store_is_served for entry in entries),
+    )

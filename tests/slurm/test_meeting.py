@@ -1,0 +1,54 @@
+"""Where the agents of a step meet, and what they say when they cannot."""
+
+from __future__ import annotations
+
+from .jobs import SlurmLab
+
+TAKE_THE_PORT = """\
+import os, socket, subprocess, sys
+if os.environ["SLURMD_NODENAME"] == "n1":
+    from elastic_launch.launcher.batch.step import find_step
+    taken = socket.create_server(("0.0.0.0", find_step(os.environ).port))
+sys.exit(subprocess.run([*sys.argv[1:]]).returncode)
+"""
+
+
+def test_a_taken_port_is_named_with_the_way_out(job: SlurmLab) -> None:
+    wrapper = job.folder / "taking.py"
+    wrapper.write_text(TAKE_THE_PORT)
+    launch = job.line("--rendezvous-timeout", "5", epochs=1).split()
+    srun = job.cluster.run("-N2", launch[0], str(wrapper), *launch)
+    assert srun.wait() != 0
+    assert "endpoint n1:25" in srun.output and "Choose another port" in srun.output, srun.output
+
+    other = job.cluster.run("-N2", launch[0], str(wrapper), *launch[:4], "--port", "24999", *launch[4:])
+    assert other.wait() == 0, other.output
+
+
+def test_a_server_of_somebody_elses_at_the_steps_place_is_no_meeting(job: SlurmLab) -> None:
+    """Its port taken by another job's server, the step ends with errors on all nodes, and nobody trains apart."""
+    script = job.folder / "other.py"
+    script.write_text(
+        TAKE_THE_PORT.replace(
+            'taken = socket.create_server(("0.0.0.0", find_step(os.environ).port))',
+            'port = str(find_step(os.environ).port)\n'
+            '    taken = subprocess.Popen([sys.executable, "-m", "elastic_launch.rendezvous.main", "--host", "0.0.0.0",'
+            ' "--port", port], stdout=subprocess.PIPE)\n'
+            '    taken.stdout.readline()',
+        ).replace("sys.exit(subprocess.run([*sys.argv[1:]]).returncode)",
+                  'code = subprocess.run([*sys.argv[1:]]).returncode\n'
+                  'print("this task has ended with", code, flush=True)\n'
+                  'sys.exit(code)')
+    )  # fmt: skip
+    launch = job.line("--min", "1", "--max", "2", epochs=1).split()
+    srun = job.cluster.run("-N2", launch[0], str(script), *launch)
+    assert srun.wait() != 0
+    assert "this task has ended with 2" in srun.output and "this task has ended with 78" in srun.output, srun.output
+    assert not job.journal("step")
+
+
+def test_a_batch_script_of_several_nodes_without_srun_is_refused(job: SlurmLab) -> None:
+    number = job.submit(job.line(epochs=1), "-N2")
+    job.cluster.wait_for_job(number, "FAILED")
+    assert "this Slurm job has 2 nodes, but srun has not started this launcher" in job.cluster.output_of(number)
+    assert "Put srun in front" in job.cluster.output_of(number)
