@@ -126,7 +126,7 @@ class Generation:
     first_formed_at: float | None = None
     broken: dict[str, tuple[str, ...]] = field(default_factory=dict)  # who reported it -> whom it awaited, as they came
     broken_at: float | None = None
-    left_broken: dict[str, float] = field(default_factory=dict)  # who reported the ring before it, that is to be left -> when
+    left_broken: dict[str, float] = field(default_factory=dict)  # who reported the ring before it -> when
     judged: bool = False  # its reports of awaited members have been counted
     stalled: dict[str, float] = field(default_factory=dict)
     crash: str = ""  # the first script that ended with an error in it, in words
