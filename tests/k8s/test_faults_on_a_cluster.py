@@ -30,6 +30,8 @@ def test_a_container_that_runs_out_of_memory_costs_one_crash(new_job: NewJob) ->
     job.wait_for_world(2)
     told = [event["text"] for event in job.status()["events"]] + [pod.trouble for pod in job.pods()]
     assert any("memory" in text or "OOMKilled" in text for text in told), told
+    events = job.kubernetes_events()
+    assert any("memory" in text or "OOMKilled" in text for text in events), events
     job.finish()
     assert job.wait() == 0
     job.assert_exact(members=2)
@@ -82,6 +84,7 @@ def test_a_pod_whose_network_is_cut_is_lost_and_comes_back(new_job: NewJob) -> N
     try:
         job.wait_for_world(1, 30)
         job.wait_for_steps(20)
+        job.until(lambda: any("HostSilent" in text for text in job.kubernetes_events()), "a Kubernetes Event")
     finally:
         subprocess.run(["ip", "link", "set", veth, "up"], check=True)
     job.wait_for_world(2)
