@@ -50,13 +50,14 @@ class Options:
     a say in what the job is: it serves it, or was given --min or --max. `address` is what everything binds and advertises,
     None for that of the route to the server. `pod` is the unique id of the Kubernetes pod that this is, empty outside of one.
     `watch_pods` is a label selector of this agent's peers, which it watches; empty to watch none.
-    `command` is what a worker runs that takes part in the job itself. With `restarts`, workers run `program`, which is started
-    again at each change; `uses_torch` and `preload` say what is imported ahead of that. `drain_signals` (numbers) are those on
-    which this agent's workers leave. `role` is the workers' ROLE_NAME; with `virtual_local_rank` each of them sees one GPU
-    alone; `numa_binding` says how they are bound. `verbose` shows the protocol, `quiet` leaves the summary out.
-    A server that `outstays` its own agent's workers stays for as long as other agents need it. `requeued_job` is the number of
-    a Slurm job that this agent puts back into the queue when `requeue` says so. Where `everybody_is_signalled`, as by a batch
-    system, each process of the job gets its signals, and not the agent alone.
+    `command` is what a worker runs that takes part in the job itself. With `restarts`, workers run `program`, which is
+    started again at each change; `uses_torch` and `preload` say what is imported ahead of that. `drain_signals` (numbers) are
+    those on which this agent's workers leave. `role` is the workers' ROLE_NAME; with `virtual_local_rank` each of them sees
+    one GPU alone; `numa_binding` says how they are bound. `node` puts the ranks of this agent's scripts behind those of nodes
+    with a smaller number; -1: in the order of arrival. `verbose` shows the protocol, `quiet` leaves the summary out. A server
+    that `outstays` its own agent's workers stays for as long as other agents need it. `requeued_job` is the number of a Slurm
+    job that this agent puts back into the queue when `requeue` says so. Where `everybody_is_signalled`, as by a batch system,
+    each process of the job gets its signals, and not the agent alone.
     `hosts` are those that this is the launcher for, None where it is an agent. `log_level` is as in logging, None for what
     `verbose` says.
     """
@@ -95,6 +96,7 @@ class Options:
     verbose: bool = False
     quiet: bool = False
     numa_binding: str = ""
+    node: int = -1
     access: Access = field(default_factory=Access)
     hosts: HostsAsked | None = None
     log_level: int | None = None
@@ -207,6 +209,7 @@ class _Asked:
             role=self._role(),
             virtual_local_rank=self._is_on("virtual_local_rank"),
             numa_binding=self._numa_binding(program),
+            node=self._count("node", least=0, default=-1),
             access=self._access(urls),
             hosts=hosts,
             log_level=self._log_level(),

@@ -93,6 +93,7 @@ class RestartedWorkers(Workers):
             scratch=scratch,
             log_dir=options.log_dir,
             reporter=reporter,
+            node=options.node,
         )
 
     def start(self, record: WorkerRecord, hooks: Hooks) -> Worker:
