@@ -124,7 +124,7 @@ def reason_without_sshd() -> str:
     if os.geteuid() != 0:
         return "a user and a folder for sshd need root"
     if shutil.which("ssh") is None or shutil.which("ssh-keygen") is None:
-        return "there is no ssh client"
+        return "there is no ssh client: install openssh-client"
     if not sshd_program():
         return "there is no sshd: `make sshd` gets it from Debian"
     if subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode != 0:
