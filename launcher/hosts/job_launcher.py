@@ -29,6 +29,7 @@ from .keeper import HostKeeper
 from .places import LOOPBACK, is_this_host
 from .secret_file import secret_file
 
+_EVERY_ADDRESS = ("::", "0.0.0.0")  # the second where there is no IPv6
 _GLANCE = 0.2  # seconds between two looks at the job
 _SLACK = 5.0  # seconds that a job may take longer to end than its workers
 _KILL_LIMIT = 5.0  # seconds for agents that are told to end at once
@@ -103,6 +104,8 @@ class JobLauncher:
         token_file = self._options.access.token_file or secret_file(secrets.token_hex(32))
         options = replace(self._options, access=replace(self._options.access, token_file=token_file))
         self._server, address = await self._serve(options)
+        if address not in _EVERY_ADDRESS:
+            options = replace(options, address=address)
         if not self._asked.shell.passes_input:
             self._calls = await Calls.start(address)
         keeper = self._keeper = self._make_keeper(options, self._server.url)
@@ -118,7 +121,7 @@ class JobLauncher:
         elif self._asked.fixed and all(is_this_host(host.name) for host in self._asked.fixed):
             addresses = [LOOPBACK]
         else:
-            addresses = ["::", "0.0.0.0"]  # the second where there is no IPv6
+            addresses = [*_EVERY_ADDRESS]
         spec = job_spec(options)
         for address in addresses[:-1]:
             with contextlib.suppress(PortError):

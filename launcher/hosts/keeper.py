@@ -120,7 +120,9 @@ class HostKeeper:
             self._reporter.say(f"the agent on {name} was drained: the host is left alone until it was off the list")
             self._roster.left(name)
             return
-        last = agent.tail().strip().splitlines()[-1:]
+        last = [line for line in agent.tail().splitlines() if line.strip() and not line.endswith(f"exit code {code}")][
+            -1:
+        ]
         shells = code in self._asked.shell.unreached and not self.fleet.is_here(name)
         unreached = shells and self._roster.is_starting(name)
         if unreached:

@@ -84,6 +84,12 @@ def test_a_hostfile_may_name_this_host_which_needs_no_ssh(lab: Lab, sshd: Sshd, 
     assert "[elastic-launch localhost] job 'default' is done" in launcher.output
 
 
+def test_a_list_may_name_this_host_alone(lab: Lab) -> None:
+    launcher = lab.launch("-np", "2", "-H", "localhost:2", epochs=2)
+    assert launcher.wait() == 0
+    lab.assert_exact(members=2)
+
+
 def test_hosts_that_the_script_lists_come_and_those_that_it_drops_go_with_nothing_redone(
     lab: Lab, sshd: Sshd, discovery: Discovery
 ) -> None:
