@@ -31,7 +31,9 @@ def run(options: Options) -> int:
 
     from .guarding import Guard
     from .output.room import Output
+    from .signals import hold_back
 
+    hold_back(options.drain_signals)
     guard = Guard()
     try:
         output = Output(options.output, os.environ)
