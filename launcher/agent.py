@@ -247,7 +247,7 @@ class Agent:
             idle_since = idle_since or now
             if now - max(idle_since, client.disconnected_since) > self._options.rendezvous_timeout:
                 gone = now - client.disconnected_since
-                text = f"the rendezvous server has been gone for {gone:.0f} s, and no worker trains here"
+                text = f"the rendezvous server has been gone for {gone:.0f} s, and no worker trains here: start this agent again when it is back"
                 self._end(Ending(exits.UNREACHABLE, text, ask=signal.SIGTERM))
 
     def _leave_the_job(self, why: str) -> None:

@@ -143,7 +143,9 @@ class _Asked:
 
     def options(self) -> Options:
         if self._flags.script is None:
-            self._fail("the following arguments are required: script")
+            self._fail(
+                "no script was given: name what the workers are to run, as in elastic-launch train.py (--help shows more)"
+            )
         program = self._program()
         names = imported_names(program)
         python = self._python()
