@@ -42,6 +42,20 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+class _Joined(argparse.Action):
+    """Given several times, it means all of them, with commas between."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        before = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, str(values) if before is None else f"{before},{values}")
+
+
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """All values stay text, None where the flag is missing: variables and defaults come in later."""
     job = parser.add_argument_group("job")
@@ -116,7 +130,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     meeting.add_argument(
         "--network-interface",
         metavar="I",
-        help="take the address of this interface, such as eth0 (default: that of the route)",
+        action=_Joined,
+        help="take the address of this interface, such as eth0; of several, with commas, the first that there is (default:"
+        " that of the route)",
     )
     meeting.add_argument(
         "--token-file", metavar="F", help="file with the server's token, read again when it changes (default: none)"
@@ -154,7 +170,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--check", action="store_true", help="say what this machine has, what would go wrong and what to do; no script"
     )
-    output.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    output.add_argument("-v", "--version", action=_Version, nargs=0, help="print the version and exit")
 
 
 def add_script(parser: argparse.ArgumentParser) -> None:

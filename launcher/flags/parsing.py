@@ -7,7 +7,7 @@ import argparse
 from ...completion import PrintCompletion
 from ...help import HelpFormatter
 from .. import exits
-from . import own, slurm, torchrun
+from . import horovodrun, own, slurm, torchrun
 from .nearest import Parser
 from .words import flag_of
 
@@ -51,7 +51,7 @@ see also: elastic-rendezvous --help, elastic-job --help
 
 
 def build_parser() -> argparse.ArgumentParser:
-    examples = (*own.EXAMPLES, *torchrun.EXAMPLES, *slurm.EXAMPLES)
+    examples = (*own.EXAMPLES, *torchrun.EXAMPLES, *horovodrun.EXAMPLES, *slurm.EXAMPLES)
     parser = Parser(
         prog="elastic-launch",
         usage="elastic-launch [flags] [-m] script [args ...]",
@@ -60,9 +60,10 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
-    parser.shortened = [flag_of(name) for name in torchrun.NAMES]
     own.add_flags(parser)
     torchrun.add_flags(parser)
+    horovod = horovodrun.add_flags(parser)
+    parser.shortened = ([flag_of(name) for name in torchrun.NAMES], horovod)
     own.add_script(parser)
     parser.add_argument("--print-completion", action=PrintCompletion, whole=parser)
     return parser

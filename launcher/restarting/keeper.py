@@ -52,7 +52,10 @@ _HAS_A_CHECKPOINT = 1  # as far as the server knows: the scripts see to their ow
 
 @dataclass(frozen=True)
 class KeeperSettings:
-    """What the keepers of one agent have in common. `scratch` is a folder for the scripts' error files."""
+    """What the keepers of one agent have in common.
+
+    `scratch` is a folder for the scripts' error files, `node` the agent's node rank, -1 if it was given none.
+    """
 
     agent: str
     job: str
@@ -64,6 +67,7 @@ class KeeperSettings:
     scratch: Path
     log_dir: Path | None
     reporter: Reporter
+    node: int = -1
 
 
 class Keeper(Worker):
@@ -183,12 +187,16 @@ class Keeper(Worker):
         self.record.rank = self._seat.rank
 
     async def _meet(self, announce: Announce, place: int) -> list[Entry]:
-        """What all keepers of the generation say, in the order of their places. The first one opens the store."""
-        if place == 0:
+        """What all keepers of the generation say, in the order of their places. The first one opens the store.
+
+        So does node 0, if there is one: it cannot know yet who else is there.
+        """
+        node = self._settings.node
+        if place == 0 or (node == 0 and self.record.local_rank == 0):
             self._store = await self._settings.scripts.open_store(self._settings.address)
         store = self._store.address if self._store is not None else ""
         served = self._store is not None and self._store.is_served
-        mine = Entry(self._settings.agent, self.record.local_rank, self._settings.words.role, store, served)
+        mine = Entry(self._settings.agent, self.record.local_rank, self._settings.words.role, store, served, node)
         client = self._client = MeetingClient(
             announce.meeting, self._settings.job, announce.generation, announce.secret
         )

@@ -34,7 +34,7 @@ VALUES: dict[str, str | None] = {
 REFUSED = ("logs_specs",)
 IGNORED = ("monitor_interval", "start_method", "event_log_handler")
 # These say something only together with others, or of some programs and places: they have tests of their own below.
-IN_COMPANY = ("rdzv_backend", "standalone", "no_python", "run_path", "node_rank", "module")
+IN_COMPANY = ("rdzv_backend", "standalone", "no_python", "run_path", "module")
 PROGRAMS = {"module": "json.tool", "no_python": "true"}
 
 
@@ -198,6 +198,13 @@ def test_an_endpoint_or_a_master_is_where_the_nodes_meet(flags: list[str], endpo
 
 def test_one_node_with_a_master_s_port_serves_there_and_joins_nobody() -> None:
     assert options("--nproc-per-node", "2", "--master-port", "5", "train.py").endpoint == Endpoint("127.0.0.1", 5, True)
+
+
+def test_node_ranks_order_the_ranks_of_static_nodes_alone() -> None:
+    line = ["--nnodes", "3", "--rdzv-endpoint", "h:1", "--node-rank", "2", "train.py"]
+    assert options(*line).node == 2
+    assert options("--rdzv-backend", "c10d", *line).node == -1
+    assert options("train.py").node == -1
 
 
 def test_standalone_and_a_server_have_the_word_before_an_endpoint_in_variables() -> None:

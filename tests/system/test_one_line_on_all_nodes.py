@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from .journals import Entry
 from .launching import Command, Lab, wait_for
 from .networks import Network, reason_without_networks
 from .torchrun_jobs import TorchrunJob, free_endpoint
@@ -69,27 +71,26 @@ def test_a_host_that_does_not_know_its_address_is_told_that_it_serves(job: Torch
     assert "203.0.113.7:29400" in lost.output
 
 
-def test_node_0_serves_at_the_master_s_address(job: TorchrunJob) -> None:
+def test_node_0_serves_at_the_master_s_address_and_ranks_follow_node_ranks(job: TorchrunJob, tmp_path: Path) -> None:
     port = free_endpoint().rpartition(":")[2]
-    line = (
-        "--nnodes",
-        "2",
-        "--nproc-per-node",
-        "2",
-        "--master-addr",
-        "127.0.0.1",
-        "--master-port",
-        port,
-        "--node-rank",
-    )
-    late = job.launch(*line, "1")
-    first = job.launch(*line, "0")
-    started = job.wait_for_world(4)
-    assert serving([late, first]) == [1]
-    assert [entry["LOCAL_RANK"] for entry in started] == ["0", "1", "0", "1"]
-    assert {entry["LOCAL_WORLD_SIZE"] for entry in started} == {"2"}
+    line = ("--nnodes=3", "--nproc-per-node=2", "--master-addr=127.0.0.1", "--master-port", port)
+    agents: dict[int, Command] = {}
+    for node in (2, 1, 0):  # in the wrong order
+        agents[node] = job.launch(*line, f"--node-rank={node}", checkpoint=tmp_path / f"{node}.pt")
+    started = job.wait_for_world(6)
+    assert serving([agents[node] for node in range(3)]) == [0]
+    assert [entry["LOCAL_RANK"] for entry in started] == ["0", "1"] * 3
+    assert nodes(started) == [0, 0, 1, 1, 2, 2]
+    agents[1].signal(signal.SIGKILL)
+    agents[1] = job.launch(*line, "--node-rank=1", checkpoint=tmp_path / "1.pt")
+    assert nodes(job.wait_for_world(6, after=started)) == [0, 0, 1, 1, 2, 2], "the last to come has its place again"
     job.finish()
-    assert [late.wait(), first.wait()] == [0, 0]
+    assert [agent.wait() for agent in agents.values()] == [0, 0, 0]
+
+
+def nodes(started: list[Entry]) -> list[int]:
+    """Of each rank, by the checkpoint that its node was given."""
+    return [int(Path(entry["arguments"][entry["arguments"].index("--checkpoint") + 1]).stem) for entry in started]
 
 
 def test_a_server_that_is_at_the_endpoint_already_is_joined(job: TorchrunJob) -> None:

@@ -13,7 +13,10 @@ import psutil
 import pytest
 
 from .launching import Lab, wait_until_gone
+from .networks import Network, reason_without_networks
 from .torchrun_jobs import TorchrunJob, free_endpoint
+
+WITHOUT = reason_without_networks()
 
 
 @pytest.fixture
@@ -92,6 +95,31 @@ def test_the_named_host_s_end_is_the_job_s_end(job: TorchrunJob) -> None:
     assert "the rendezvous server is lost" in second.output
     assert "and no worker trains here" in second.output
     assert {entry["WORLD_SIZE"] for entry in job.newest()} == {"2"}
+
+
+@pytest.mark.skipif(bool(WITHOUT), reason=WITHOUT)
+def test_a_node_failure_is_the_same_as_an_agent_failure(job: TorchrunJob) -> None:
+    """A host falls silent, with all of its connections: nothing is closed, and the others wait in a collective."""
+    network = Network()
+    try:
+        port = job.lab.serve(host=network.address, inside=network.inside).url.rpartition(":")[2]
+        line = ("--nnodes=1:3", "--rdzv-backend=c10d", f"--rdzv-endpoint={network.address}:{port}", "--max-restarts=0")
+        hosts = [network.add_host() for _ in range(3)]
+        agents = [job.launch(*line, inside=host.inside, checkpoint=job.folder / f"{host.name}.pt") for host in hosts]
+        three = job.wait_for_world(3)
+        job.wait_for_epochs(2)
+        hosts[0].cut()
+        two = job.wait_for_world(2, after=three, limit=60)
+        job.wait_for_epochs()
+        hosts[0].mend()
+        job.wait_for_world(3, after=two)
+        job.wait_for_epochs()
+        job.finish()
+        assert [agent.wait() for agent in agents] == [0, 0, 0]
+        job.assert_resumed()
+    finally:
+        job.lab.end()
+        network.close()
 
 
 # --- Membership Changes ---

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -96,6 +97,36 @@ def test_the_environment_variables(job: TorchrunJob) -> None:
     assert {entry["TORCHELASTIC_RESTART_COUNT"] for entry in again} == {"1"}
     job.finish()
     assert [agent.wait() for agent in agents] == [0, 0]
+
+
+DUMP = """
+import json, os, sys, torch
+from pathlib import Path
+folder = Path(sys.argv[1])
+folder.joinpath(os.environ["RANK"] + ".tmp").write_text(json.dumps(dict(os.environ)))
+folder.joinpath(os.environ["RANK"] + ".tmp").rename(folder / (os.environ["RANK"] + ".json"))
+"""
+OF_TORCHRUN_ITSELF = {"TORCHELASTIC_SIGNALS_TO_HANDLE"}  # how its flag gets to another part of it
+OF_EACH_RUN = {"MASTER_PORT", "MASTER_ADDR", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID"}
+
+
+def test_scripts_see_every_variable_that_the_installed_torchrun_sets(job: TorchrunJob, tmp_path: Path) -> None:
+    script = tmp_path / "dump.py"
+    script.write_text(DUMP)
+    flags = ["--standalone", "--nproc-per-node=2", "--max-restarts=2", "--role=trainer", str(script)]
+    for name in ("theirs", "ours"):
+        (tmp_path / name).mkdir()
+    environ = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    theirs = [sys.executable, "-m", "torch.distributed.run", *flags, str(tmp_path / "theirs")]
+    subprocess.run(theirs, env=environ, check=True, timeout=120, capture_output=True)
+    assert job.run(*flags, str(tmp_path / "ours")).wait() == 0
+    for rank in ("0", "1"):
+        their, our = (json.loads((tmp_path / who / f"{rank}.json").read_text()) for who in ("theirs", "ours"))
+        set_by_torchrun = {name for name in their if environ.get(name) != their[name]} - OF_TORCHRUN_ITSELF
+        assert {"RANK", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE"} <= set_by_torchrun
+        assert set_by_torchrun - set(our) == set()
+        differ = {name: (their[name], our[name]) for name in set_by_torchrun if their[name] != our[name]}
+        assert set(differ) <= OF_EACH_RUN, differ
 
 
 INIT = """
@@ -209,6 +240,25 @@ def test_a_signal_is_named(job: TorchrunJob) -> None:
     os.kill(started[1]["pid"], signal.SIGSEGV)
     assert agent.wait() == 128 + signal.SIGSEGV
     assert "SIGSEGV" in agent.output
+
+
+# --- output ---
+
+
+def test_redirects_tee_and_the_filter_of_ranks(job: TorchrunJob, tmp_path: Path) -> None:
+    script = job.script("elastic_ddp.py")
+    flags = ("--nproc-per-node", "2", "--log-dir", str(tmp_path / "logs"))
+    agent = job.run(*flags, "-t", "3", "--local-ranks-filter", "1", script)
+    assert agent.wait() == 0
+    assert "example on rank 1" in agent.output and "example on rank 0" not in agent.output
+    written = "".join(file.read_text() for file in (tmp_path / "logs").rglob("stdout.log"))
+    assert "example on rank 0." in written and "example on rank 1." in written
+    flags = ("--nproc-per-node", "2", "--log-dir", str(tmp_path / "more"))
+    agent = job.run(*flags, "-r", "0:1", script)
+    assert agent.wait() == 0
+    assert "example on rank 1" in agent.output and "example on rank 0" not in agent.output
+    written = "".join(file.read_text() for file in (tmp_path / "more").rglob("stdout.log"))
+    assert "example on rank 0." in written and "example on rank 1." not in written
 
 
 # --- signals ---
