@@ -170,7 +170,7 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shell]:
         ("elastic-rendezvous --leader", "elastic-rendezvous --leader-lease"),
         ("elastic-rendezvous --log-format js", "--log-format json"),
         ("elastic-job sub", "elastic-job submit"),
-        ("elastic-job submit --priority-cl", "elastic-job submit --priority-class"),
+        ("elastic-job submit --priority-cl", "--priority-class"),  # zsh shows it first
     ],
 )
 def test_the_tabulator_completes(shell: Shell, typed: str, completed: str) -> None:
