@@ -14,7 +14,9 @@ _ON_CHANGE = ("auto", "in-process", "restart")
 
 def program_of(asked: Asked) -> Program:
     if asked.flags.script is None:
-        asked.fail("the following arguments are required: script")
+        asked.fail(
+            "no script was given: name what the workers are to run, as in elastic-launch train.py (--help shows more)"
+        )
     is_module = asked.flags.module or asked.is_on("module")
     is_script, is_executable = asked.is_on("run_path"), asked.is_on("no_python")
     if is_module and (is_script or is_executable):

@@ -100,7 +100,7 @@ def test_a_bad_flag_ends_with_code_2_and_says_what_to_do(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "the following arguments are required: script"),
+        ([], "no script was given: name what the workers are to run"),
         (["trian.py"], "script 'trian.py' does not exist in "),
         (["my.module"], "(give -m before the name of a module)"),
         (["folder"], "script 'folder' is a folder without __main__.py"),
