@@ -34,8 +34,9 @@ for step in range(steps):
     sys.stdout.flush()
     ended = time.perf_counter()
     took.append((ended - began, ended - printing))
-with open(f"{path}.{os.environ['LOCAL_RANK']}", "w") as file:
+with open(f"{path}.{os.environ['LOCAL_RANK']}.part", "w") as file:
     json.dump(took, file)
+os.rename(file.name, file.name[:-5])
 """
 _LAUNCH = ("-m", "elastic_launch.launcher.main", "--quiet", "--no-python")
 _READER = "import os, time\nwhile os.read(0, 50_000): time.sleep({pause})"

@@ -12,6 +12,7 @@ import socket
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from ..errors import ElasticError
@@ -46,10 +47,12 @@ def checked_address(text: str) -> str:
 
 
 def address_of_interface(name: str) -> str:
-    """The interface's IPv4 address, or else its global IPv6 address."""
+    """The interface's IPv4 address, or else its global IPv6 address; of several (`eth0,eth1`) the first that is here."""
     names = [known for _, known in socket.if_nameindex()]
-    if name not in names:
+    here = [wanted for wanted in (part.strip() for part in name.split(",")) if wanted in names]
+    if not here:
         raise AddressError(f"--network-interface {name!r} does not exist: this host has {', '.join(names)}")
+    name = here[0]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
@@ -109,3 +112,30 @@ def address_towards_any(urls: Sequence[str]) -> str:
 def in_url(address: str, port: int) -> str:
     """`ADDRESS:PORT`, with brackets around IPv6."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def is_own_address(family: int, sockaddr: Any) -> bool:
+    """Whether it is this host's; all loopback addresses are."""
+    address = str(sockaddr[0])
+    if ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        return True
+    if _may_bind_any_address(family):
+        try:
+            return address_on_the_way_to(address, 9) == address.partition("%")[0]
+        except OSError:
+            return False
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind(sockaddr)
+        except OSError:
+            return False
+    return True
+
+
+def _may_bind_any_address(family: int) -> bool:
+    """Hosts with floating addresses are often set up so: a successful bind says nothing there."""
+    version = "ipv6" if family == socket.AF_INET6 else "ipv4"
+    try:
+        return Path(f"/proc/sys/net/{version}/ip_nonlocal_bind").read_text().strip() != "0"
+    except OSError:
+        return False

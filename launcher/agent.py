@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import AuthorizationError, ElasticError, RendezvousError
 from ..rendezvous.client import Client
 from ..rendezvous.meeting.point import MeetingServer
-from ..rendezvous.messages import Hello, JobSpec, Stop, ToAgent, ToServer, Welcome
+from ..rendezvous.messages import Hello, Stop, ToAgent, ToServer, Welcome
 from . import exits
 from .address import address_towards_any
 from .adopted import reap_adopted
@@ -32,13 +32,12 @@ from .parting import end_workers, leave_the_others
 from .peer_watch import PeerWatch
 from .relay import Relay
 from .reporter import make_reporter
-from .serving import JobServer, PortError
+from .serving import JobServer, PortError, job_spec
 from .signal_names import DRAINING
 from .signals import SHELL_IS_FIRST, Signals, is_behind_a_first_shell
 from .witness import Witness
 from .workers import Workers, make_workers
 
-_PACKAGE = "elastic_launch"
 _LAUNCHER = "elastic_launch.launcher."
 _LOOK_AGAIN = 0.5  # seconds between two attempts to find the way to the server
 _STOP_SLACK = 5.0  # seconds that a job may take longer to stop than its workers
@@ -54,7 +53,7 @@ class Agent:
         self._guard = guard
         self._output = output
         self._reporter = make_reporter(output, options.log_dir, options.job, options.host)
-        self._log_handler = ReporterHandler(self._reporter, options.verbose)
+        self._log_handler = ReporterHandler(self._reporter, options.shown_level)
         self._witness = Witness(options.job, lambda: self._relay.slots.progress() if self._relay is not None else [])
         self._name = uuid.uuid4().hex
         self._loop = asyncio.get_running_loop()
@@ -71,10 +70,9 @@ class Agent:
         self._peer_watch: PeerWatch | None = None
 
     async def run(self) -> int:
-        logging.getLogger(_PACKAGE).addHandler(self._log_handler)
         self._loop.set_exception_handler(self._on_bug)
         self._guard.watch(self._loop)
-        signals = Signals(self._loop, self._options.drain_signals, self._leave_the_job, self._interrupted)
+        signals = Signals(self._loop, self._options.drain_signals, self.drain, self._interrupted)
         if is_behind_a_first_shell():
             self._reporter.say(SHELL_IS_FIRST)
         life = asyncio.ensure_future(self._ending_with_its_errors(self._live()))
@@ -90,10 +88,36 @@ class Agent:
             await self._close()
         return ending.code
 
+    def drain(self, why: str) -> None:
+        """This agent's workers leave the job by plan; it ends when they have, or after the time that they have for it."""
+        if self._ending.done() or (self._relay is not None and self._relay.draining):
+            return
+        self._drained_by = why
+        self._reporter.say(f"{why}: this agent's workers leave the job")
+        if self._relay is None:
+            self._end(Ending(exits.SUCCESS, "drained before any worker was started"))
+            return
+        limit = self._options.shutdown_timeout
+        self._loop.call_later(limit, self._end, Ending(exits.SUCCESS, f"drained, but not in order within {limit:g} s"))
+        self._relay.drain_all()
+
+    def resize(self, slots: int) -> None:
+        """This agent has so many workers from here on."""
+        self._options = replace(self._options, nproc=slots)
+        if self._relay is not None and self._workers is not None:
+            self._workers.resize(slots)
+            self._relay.resize(slots)
+
+    def end_at_once(self) -> None:
+        """Kills what is left, and waits for nobody."""
+        self._at_once.set()
+        self._end(Ending(exits.INTERRUPTED, "ended at once"))
+
     async def _live(self) -> None:
         seat = await self._take_seat()
         options = self._options
         address = options.address or (seat.address if seat is not None else await self._find_address())
+        options = self._options  # the number of slots may have changed
         self._meeting = MeetingServer(address)
         workers = self._workers = make_workers(
             options, self._environ, address, self._name, self._output, self._guard, self._reporter
@@ -103,7 +127,7 @@ class Agent:
         if options.serves:
             relay.start_all()  # first: they import for longer than the server does
             self._server = await JobServer.start(
-                address, options, self._spec(), seat.listener if seat is not None else None
+                address, options, job_spec(options), seat.listener if seat is not None else None
             )
             self._invite(self._server.url if options.endpoint is None else options.endpoint.url)
             urls = (self._server.url,)
@@ -183,21 +207,10 @@ class Agent:
 
     def _hello(self) -> Hello:
         assert self._relay is not None
-        spec = self._spec() if self._options.describes_job else None
+        spec = job_spec(self._options) if self._options.describes_job else None
         hello = self._relay.hello(self._name, self._options.host, spec)
         show("agent", "server", hello)
         return hello
-
-    def _spec(self) -> JobSpec:
-        options = self._options
-        return JobSpec(
-            min=options.min,
-            max=options.max,
-            max_restarts=options.max_restarts,
-            min_timeout=options.min_timeout,
-            hang_timeout=options.hang_timeout,
-            shutdown_timeout=options.shutdown_timeout,
-        )
 
     def _send(self, message: ToServer) -> None:
         show("agent", "server", message)
@@ -250,23 +263,10 @@ class Agent:
                 text = f"the rendezvous server has been gone for {gone:.0f} s, and no worker trains here"
                 self._end(Ending(exits.UNREACHABLE, text, ask=signal.SIGTERM))
 
-    def _leave_the_job(self, why: str) -> None:
-        if self._ending.done() or (self._relay is not None and self._relay.draining):
-            return
-        self._drained_by = why
-        self._reporter.say(f"{why}: this agent's workers leave the job")
-        if self._relay is None:
-            self._end(Ending(exits.SUCCESS, "drained before any worker was started"))
-            return
-        limit = self._options.shutdown_timeout
-        self._loop.call_later(limit, self._end, Ending(exits.SUCCESS, f"drained, but not in order within {limit:g} s"))
-        self._relay.drain_all()
-
     def _interrupted(self) -> None:
         self._interrupts += 1
         if self._interrupts > 1 or (self._relay is not None and self._relay.draining):
-            self._at_once.set()
-            self._end(Ending(exits.INTERRUPTED, "ended at once"))
+            self.end_at_once()
         elif self._ending.done():
             self._reporter.say("SIGINT: ending already; a second one ends everything at once")
         elif self._client is None or self._welcomes == 0:

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: Options) -> int:
-    """Runs an agent in this process until its job, or its part in it, is over."""
+    """Runs an agent, or the launcher of several, in this process until its job, or its part in it, is over."""
     # Not needed, and so not imported, where the flags are wrong or help is asked for.
     import asyncio
 
@@ -43,6 +43,10 @@ def run(options: Options) -> int:
 
 
 async def _run(options: Options, guard: Guard, output: Output) -> int:
+    if options.hosts is not None:
+        from .hosts.job_launcher import JobLauncher
+
+        return await JobLauncher(options.hosts, options, os.environ, guard, output).run()
     from .agent import Agent
 
     return await Agent(options, os.environ, guard, output).run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 import socket
 import sys
@@ -23,10 +24,13 @@ from .batch.scheduler import company, name_of_scheduler
 from .batch.step import Step, find_step
 from .devices import count_gpus, workers_per_node
 from .endpoint import Endpoint
-from .flags import own, slurm, torchrun
+from .flags import horovodrun, own, slurm, torchrun
 from .flags.output_words import log_folder, output_settings
 from .flags.parsing import build_parser
 from .flags.words import Said, Words, flags_first, from_flags, from_variables, is_on
+from .hosts import asked as hosts_asked
+from .hosts.asked import HostsAsked
+from .logs import level_of
 from .output.settings import OutputSettings
 from .peer_selector import checked_selector
 from .program import Program, checked_executable, find_program
@@ -54,6 +58,8 @@ class Options:
     that `outstays` its own agent's workers stays for as long as other agents need it. `requeued_job` is the number of a Slurm
     job that this agent puts back into the queue when `requeue` says so. Where `everybody_is_signalled`, as by a batch system,
     each process of the job gets its signals, and not the agent alone.
+    `hosts` are those that this is the launcher for, None where it is an agent. `log_level` is as in logging, None for what
+    `verbose` says.
     """
 
     command: tuple[str, ...]
@@ -92,6 +98,15 @@ class Options:
     numa_binding: str = ""
     node: int = -1
     access: Access = field(default_factory=Access)
+    hosts: HostsAsked | None = None
+    log_level: int | None = None
+
+    @property
+    def shown_level(self) -> int:
+        """Log records of that level or above are shown."""
+        if self.log_level is not None:
+            return self.log_level
+        return logging.DEBUG if self.verbose else logging.WARNING
 
     @property
     def serves(self) -> bool:
@@ -104,6 +119,8 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Options:
     flags = parser.parse_args(arguments)
     try:
         asked = _Asked(parser, flags, flags_first(_origins(flags, environ)), environ)
+        for line in horovodrun.without_effect(flags):
+            print(f"elastic-launch: warning: {line}", file=sys.stderr)
     except UsageError as error:
         parser.error(str(error))
     if flags.check:
@@ -115,8 +132,9 @@ def _origins(flags: argparse.Namespace, environ: Mapping[str, str]) -> list[dict
     """What was said, by whom; of two flags, or of two variables, the first one counts."""
     return [
         from_flags(flags, own.NAMES),
-        from_variables(environ, own.NAMES),
+        from_variables(environ, (*own.NAMES, *horovodrun.NAMES, *hosts_asked.NAMES)),
         torchrun.said(flags, environ),
+        horovodrun.said(flags, environ),
         slurm.said(environ),
     ]
 
@@ -148,13 +166,14 @@ class _Asked:
             self._fail("the following arguments are required: script")
         program = self._program()
         names = imported_names(program)
+        hosts = self._hosts()
         python = self._python()
         output = output_settings(self._words, self._fail, folds_tracebacks=not self._is_on("verbose"))
-        endpoint = self._endpoint()
-        urls = () if endpoint is not None else self._urls()
-        serves = not urls and endpoint is None
+        endpoint = self._endpoint() if hosts is None else None
+        urls = () if endpoint is not None or hosts is not None else self._urls()
+        serves = not urls and endpoint is None and hosts is None
         restarts = self._restarts(names)
-        minimum, maximum, nproc = self._sizes(serves, restarts)
+        minimum, maximum, nproc = (*self._sizes_over(hosts), 1) if hosts else self._sizes(serves, restarts)
         return Options(
             command=program.command(python or sys.executable),
             program=program.under(python) if python else program,
@@ -168,7 +187,7 @@ class _Asked:
             job=self._job(),
             urls=urls,
             endpoint=endpoint,
-            port=0 if self._step is not None else self._port(serves),
+            port=0 if self._step is not None else self._port(serves or hosts is not None),
             max_restarts=self._count("max_restarts", least=0, default=3),
             min_timeout=self._seconds("min_timeout", 600.0),
             hang_timeout=self._seconds("hang_timeout", 300.0),
@@ -192,6 +211,8 @@ class _Asked:
             numa_binding=self._numa_binding(program),
             node=self._count("node", least=0, default=-1),
             access=self._access(urls),
+            hosts=hosts,
+            log_level=self._log_level(),
         )
 
     def _fail(self, message: str) -> NoReturn:
@@ -256,6 +277,33 @@ class _Asked:
         if nproc > maximum:
             self._fail(f"--nproc-per-node {nproc} is above {most}: raise --max or lower --nproc-per-node")
         return minimum, maximum, nproc
+
+    def _sizes_over(self, hosts: HostsAsked) -> tuple[int, int]:
+        """`min` and `max` of a job on several hosts."""
+        minimum = self._count("min", least=1, default=1)
+        maximum = self._count("max", least=1, default=hosts.room or hosts_asked.UNBOUNDED)
+        if minimum > maximum:
+            self._fail(f"--min {minimum} is above --max {maximum}: raise --max or lower --min")
+        if hosts.fixed and minimum > hosts.room:
+            self._fail(
+                f"the hosts have {hosts.room} slots, fewer than the {minimum} workers that the job needs at least"
+            )
+        return minimum, maximum
+
+    def _hosts(self) -> HostsAsked | None:
+        try:
+            return hosts_asked.asked_hosts(self._words, self._environ)
+        except UsageError as error:
+            self._fail(str(error))
+
+    def _log_level(self) -> int | None:
+        given = self._text("log_level")
+        if given is None:
+            return None
+        try:
+            return level_of(given.value)
+        except UsageError as error:
+            self._fail(f"{given.where}: {error}")
 
     def _nproc(self) -> int:
         """0 if it was not given."""
@@ -397,6 +445,11 @@ class _Asked:
         value, where = self._text("on_change") or ("auto", "--on-change")
         if value not in _ON_CHANGE:
             self._fail(f"{where} is {value!r}: give {', '.join(_ON_CHANGE[:-1])} or {_ON_CHANGE[-1]}")
+        if value == "auto" and "horovod" in names and not joins_by_itself(names):
+            self._fail(
+                "the script imports horovod, whose processes would not find each other here: each would train alone."
+                " Change the script as docs/from-horovodrun.md shows, or give --on-change restart if it does not call hvd.init()"
+            )
         return value == "restart" or (value == "auto" and not joins_by_itself(names))
 
     def _preload(self) -> tuple[str, ...]:

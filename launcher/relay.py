@@ -99,6 +99,7 @@ class Relay:
         self._unanswered: dict[int, Exited] = {}  # by slot
         self._restarts: dict[int, asyncio.TimerHandle] = {}
         self._rejected: set[int] = set()
+        self._surplus: set[str] = set()  # workers that leave for a lower number of slots
         self._memory_kills = MemoryKills()
 
     def hello(self, agent: str, host: str, spec: JobSpec | None) -> Hello:
@@ -120,10 +121,22 @@ class Relay:
         self.draining = True
         self._cancel_restarts()
         for worker in self.slots:
-            if worker.record.registered:
-                self._send(Leaving(worker.record.worker))
-            self._drain(worker)
+            self._let_go(worker)
         self._end_if_drained()
+
+    def resize(self, count: int) -> None:
+        """`count` slots from here on: the workers of those above leave by plan, and empty ones get fresh workers."""
+        if self.draining or self.is_over:
+            return
+        self._slot_count = count
+        self.slots.resize(count)
+        for worker in self.slots:
+            if worker.record.local_rank >= count and worker.record.worker not in self._surplus:
+                self._surplus.add(worker.record.worker)
+                self._let_go(worker)
+        for local_rank in range(count) if self._welcome is not None else ():  # before it, nothing has been started
+            if self.slots.is_free(local_rank) and local_rank not in self._restarts:
+                self._start(local_rank)
 
     def tick(self) -> None:
         """To be called about once a second."""
@@ -201,6 +214,11 @@ class Relay:
             self._opened = message.generation, message.secret
             self._meeting.open(self._job, message.generation, message.secret)
 
+    def _let_go(self, worker: Worker) -> None:
+        if worker.record.registered:
+            self._send(Leaving(worker.record.worker))
+        self._drain(worker)
+
     def _drain(self, worker: Worker) -> None:
         """A worker that has not joined hears no message, and has nothing to hand over."""
         if worker.record.registered:
@@ -253,6 +271,10 @@ class Relay:
         if kind == "rejected":
             self._rejected.add(record.local_rank)
         self._end_if_drained()
+        if record.worker in self._surplus:
+            self._surplus.discard(record.worker)
+            if not self.draining and not self.is_over:
+                self._restart(record.local_rank)  # if the slot is wanted again
         if len(self._rejected) == self._slot_count and not self._serves:
             # After the server's own word, if this fails the whole job.
             self._loop.call_later(_SERVER_FIRST, self._end, Ending.rejected(self._job, exited))

@@ -10,6 +10,7 @@ from ..rendezvous.messages import JobSpec
 from .options import Options
 
 if TYPE_CHECKING:
+    from ..rendezvous.job import Job
     from ..rendezvous.server import Server
 
 
@@ -45,6 +46,11 @@ class JobServer:
             raise PortError(f"--port {options.port}: {error}") from error
 
     @property
+    def job(self) -> Job | None:
+        """What the server knows of the job; None before its first agent has come."""
+        return self._server.jobs.get(self._job)
+
+    @property
     def connected_agents(self) -> int:
         return self._server.connected_agents
 
@@ -54,3 +60,15 @@ class JobServer:
 
     async def close(self) -> None:
         await self._server.stop()
+
+
+def job_spec(options: Options) -> JobSpec:
+    """What the job is, for the server."""
+    return JobSpec(
+        min=options.min,
+        max=options.max,
+        max_restarts=options.max_restarts,
+        min_timeout=options.min_timeout,
+        hang_timeout=options.hang_timeout,
+        shutdown_timeout=options.shutdown_timeout,
+    )

@@ -8,6 +8,7 @@ import signal
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 
 from ..rendezvous import worker_environment
 from ..rendezvous.scratch import scratch_folder
@@ -34,6 +35,10 @@ class Workers(ABC):
     def start(self, record: WorkerRecord, hooks: Hooks) -> Worker:
         """OSError if it cannot be started."""
 
+    @abstractmethod
+    def resize(self, slots: int) -> None:
+        """There are so many slots from here on; workers that have been started keep what they were told."""
+
     @property
     @abstractmethod
     def pids(self) -> tuple[int, ...]:
@@ -51,6 +56,9 @@ class JoiningWorkers(Workers):
 
     def start(self, record: WorkerRecord, hooks: Hooks) -> Worker:
         return WorkerProcess(self._surroundings, record, hooks)
+
+    def resize(self, slots: int) -> None:
+        self._surroundings = replace(self._surroundings, slots=slots)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -90,6 +98,9 @@ class RestartedWorkers(Workers):
 
     def start(self, record: WorkerRecord, hooks: Hooks) -> Worker:
         return Keeper(self._settings, record, hooks)
+
+    def resize(self, slots: int) -> None:
+        pass  # scripts are told their world at each start
 
     @property
     def pids(self) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from ..batch.step import find_step
 from .words import Said
 
 WHERE = "SLURM_JOB_ID"
+EXAMPLES = ("srun elastic-launch --min 2 --max 8 train.py              # under Slurm",)
 _SIGNALS = "SIGTERM,SIGHUP,SIGQUIT,SIGUSR1"  # the last one is what `sbatch --signal=USR1@60` sends to a whole step
 
 

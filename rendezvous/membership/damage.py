@@ -56,16 +56,16 @@ def damage(books: Books, generation: Generation) -> Damage | None:
         return _of_crash(books, generation, generation.crash, suspected)
     if generation.outdated:
         return Damage("broken", "the server was replaced while a generation was forming")
-    if generation.broken_at is not None:
-        reporters = books.names(generation.broken)
+    if reported := generation.reporters:
+        broken_at, reporters = min(reported.values()), books.names(reported)
         if suspected:
             # A proxy may have closed everybody's connection: who lives is back within a moment.
             closed = max(roster.agent_of(roster.workers[nonce]).since for nonce in suspected)
-            if books.wait_until(max(closed, generation.broken_at) + timing.settle):
+            if books.wait_until(max(closed, broken_at) + timing.settle):
                 return None
             return Damage("lost", f"{books.names(suspected)} closed the connection, and the ring broke at {reporters}")
         settle = min(2.0, timing.settle * 2.0**books.fruitless)
-        if not books.wait_until(generation.broken_at + settle):
+        if not books.wait_until(broken_at + settle):
             return Damage("broken", f"the ring broke at {reporters}")
     return _stalled(books, generation) or _overdue(books, generation)
 

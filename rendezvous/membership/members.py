@@ -138,6 +138,7 @@ class Generation:
     first_formed_at: float | None = None
     broken: dict[str, tuple[str, ...]] = field(default_factory=dict)  # who reported it -> whom it awaited, as they came
     broken_at: float | None = None
+    left_broken: dict[str, float] = field(default_factory=dict)  # who reported the ring before it -> when
     judged: bool = False  # its reports of awaited members have been counted
     stalled: dict[str, float] = field(default_factory=dict)
     crash: ScriptCrash | None = None
@@ -147,6 +148,13 @@ class Generation:
     def is_complete(self) -> bool:
         """Whether every member has reported it as formed."""
         return len(self.formed_by) == len(self.members)
+
+    @property
+    def reporters(self) -> dict[str, float]:
+        """Who reported a broken ring that this generation cannot do without, and when: its own, or the one that its members
+        have yet to leave. As soon as one has formed it, all have left that one, each behind the same step."""
+        left = self.left_broken if self.state == "forming" and not self.formed_by else {}
+        return {**left, **dict.fromkeys(self.broken, self.broken_at or 0.0)}
 
     @cached_property
     def everyone(self) -> tuple[str, ...]:

@@ -81,11 +81,14 @@ def broken(books: Books, worker: Worker, number: int, reason: str = "", awaited:
     generation = _about_current(books, worker, number)
     if generation is None:
         return
-    if generation.broken_at is None:
-        generation.broken_at = books.now
-    members = generation.members if number == generation.number else ()
-    nonces = tuple(members[rank] for rank in awaited if 0 <= rank < len(members) and members[rank] != worker.nonce)
-    generation.broken[worker.nonce] = generation.broken.get(worker.nonce, ()) + nonces
+    if number == generation.number:
+        if generation.broken_at is None:
+            generation.broken_at = books.now
+        members = generation.members
+        nonces = tuple(members[rank] for rank in awaited if 0 <= rank < len(members) and members[rank] != worker.nonce)
+        generation.broken[worker.nonce] = generation.broken.get(worker.nonce, ()) + nonces
+    else:
+        generation.left_broken.setdefault(worker.nonce, books.now)
     text = f"{books.name(worker.nonce)} reports the ring of generation {number} as broken"
     if reason:
         text += f": {reason}"

@@ -11,7 +11,7 @@ def test_one_task_a_node_makes_one_job_of_all_nodes(job: SlurmLab) -> None:
     srun = job.srun("-N3 --ntasks-per-node=1", "--min", "2", "--max", "3", epochs=3, pause=0.02)
     assert srun.wait() == 0, srun.output
     job.assert_exact(epochs=3)
-    assert re.search(r"serving job 'slurm-test-\d+\.0' for 2 to 3 workers at http://10\.99\.0\.2:2\d{4}", srun.output)
+    assert re.search(r"serving job 'slurm-test-\d+\.0' for 2 to 3 workers at http://n1:2\d{4}", srun.output)
 
 
 def test_several_tasks_a_node_and_several_workers_a_task_meet_too(job: SlurmLab) -> None:
