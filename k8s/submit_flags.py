@@ -113,7 +113,7 @@ def _from_file(path: Path) -> Json:
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError) as error:
-        raise UsageError(f"--file {path}: {error}") from error
+        raise UsageError(f"--file {path}: {error}. Give a YAML file of flags and values") from error
     if not isinstance(content, dict):
         raise UsageError(f"--file {path}: give names of flags and their values, as in min: 2")
     said = {str(key).replace("-", "_"): value for key, value in content.items()}
@@ -137,7 +137,7 @@ def _request(said: Json) -> JobRequest:
                 raise UsageError(f"--{name.replace('_', '-')} is {said[name]!r}: {error}") from error
     for name, flag in (("name", "the job's name"), ("image", "--image")):
         if not values.get(name):
-            raise UsageError(f"{flag} is missing")
+            raise UsageError(f"{flag} is missing: give it on the command line or in the --file")
     values.setdefault("command", [])
     values.setdefault("max", max(values.get("min", 1), 1))
     if values.get("gpu"):
@@ -145,7 +145,7 @@ def _request(said: Json) -> JobRequest:
     try:
         return check(msgspec.convert(values, JobRequest))
     except msgspec.ValidationError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(f"{error}: see elastic-job submit --help for what it takes") from error
 
 
 def _pairs(given: Any) -> dict[str, str]:
@@ -186,7 +186,7 @@ def _toleration(text: str) -> Json:
     rest, _, effect = text.partition(":")
     key, separator, value = rest.partition("=")
     if effect and effect not in _EFFECTS:
-        raise UsageError(f"{text!r} is no toleration: the effect is one of {', '.join(_EFFECTS)}")
+        raise UsageError(f"{text!r} is no toleration: give an effect of {', '.join(_EFFECTS)}")
     toleration: Json = {"operator": "Equal", "value": value} if separator else {"operator": "Exists"}
     if key:
         toleration["key"] = key
@@ -201,9 +201,9 @@ def _template(given: Any) -> Json:
         try:
             given = yaml.safe_load(Path(given).read_text())
         except (OSError, yaml.YAMLError) as error:
-            raise UsageError(f"the pod template cannot be read: {error}") from error
+            raise UsageError(f"the pod template cannot be read: {error}. Give a YAML file") from error
     if not isinstance(given, dict):
-        raise UsageError("a pod template is a mapping with metadata and spec, or a pod's spec alone")
+        raise UsageError("this is no pod template: give a mapping with metadata and spec, or a pod's spec alone")
     return given
 
 

@@ -32,7 +32,8 @@ def checked_address(text: str) -> str:
         found = socket.getaddrinfo(text.strip("[]"), 0, type=socket.SOCK_STREAM)
     except OSError as error:
         raise AddressError(
-            f"--advertise-address {text!r} is no address, and no name that can be resolved: {error}"
+            f"--advertise-address {text!r} is no address, and no name that can be resolved: {error}."
+            " Give one that `ip address` lists"
         ) from None
     for family, kind, protocol, _, sockaddr in found:
         with socket.socket(family, kind, protocol) as probe:
@@ -43,7 +44,7 @@ def checked_address(text: str) -> str:
         if ipaddress.ip_address(str(sockaddr[0]).partition("%")[0]).is_unspecified:
             raise AddressError(f"--advertise-address {text!r} stands for every address: give one that others can reach")
         return str(sockaddr[0])
-    raise AddressError(f"--advertise-address {text!r} is not an address of this host (`ip address` lists them)")
+    raise AddressError(f"--advertise-address {text!r} is not an address of this host: give one that `ip address` lists")
 
 
 def address_of_interface(name: str) -> str:
@@ -51,7 +52,9 @@ def address_of_interface(name: str) -> str:
     names = [known for _, known in socket.if_nameindex()]
     here = [wanted for wanted in (part.strip() for part in name.split(",")) if wanted in names]
     if not here:
-        raise AddressError(f"--network-interface {name!r} does not exist: this host has {', '.join(names)}")
+        raise AddressError(
+            f"--network-interface {name!r} does not exist: this host has {', '.join(names)}. Give one of them"
+        )
     name = here[0]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

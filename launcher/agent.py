@@ -261,6 +261,7 @@ class Agent:
             if now - max(idle_since, client.disconnected_since) > self._options.rendezvous_timeout:
                 gone = now - client.disconnected_since
                 text = f"the rendezvous server has been gone for {gone:.0f} s, and no worker trains here"
+                text += ": start this agent again when it is back"
                 self._end(Ending(exits.UNREACHABLE, text, ask=signal.SIGTERM))
 
     def _interrupted(self) -> None:

@@ -42,7 +42,7 @@ class Endpoint:
         host = match and (match["v6"] or match["host"])
         port = match and (match["v6_port"] or match["port"])
         if not host or not _HOST.fullmatch(host) or int(port or 0) > 65535:
-            raise UsageError(f"{text!r} is no HOST:PORT (an IPv6 address in brackets)")
+            raise UsageError(f"{text!r} is no HOST:PORT: give one, as in head:29400 (an IPv6 address in brackets)")
         return cls(host, DEFAULT_PORT if port is None else int(port), serves)
 
     @property

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .asking.parse import parse
 from .batch.sharing import own_share
-from .options import parse
 
 if TYPE_CHECKING:
     from .guarding import Guard

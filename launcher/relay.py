@@ -300,7 +300,7 @@ class Relay:
         try:
             worker = self.slots.start(local_rank)
         except OSError as error:
-            self._end(Ending(exits.BUG, f"a worker cannot be started: {error}"))
+            self._end(Ending(exits.BUG, f"a worker cannot be started: {error}. Check this host's limits (ulimit -a)"))
             return
         self._send(Started(worker.record.worker, local_rank))
         if self._welcome is not None:

@@ -118,7 +118,7 @@ def _face(options: argparse.Namespace) -> Face:
     if (options.tls_cert is None) != (options.tls_key is None):
         raise UsageError("--tls-cert and --tls-key belong together: give both")
     if options.tls_client_ca is not None and options.tls_cert is None:
-        raise UsageError("--tls-client-ca is for a server with --tls-cert and --tls-key")
+        raise UsageError("--tls-client-ca is for a server with --tls-cert and --tls-key: give them too")
     return Face(
         limits=Limits(jobs=options.max_jobs, agents=options.max_agents, keep_finished=options.keep_finished),
         tokens=TokenFile(options.token_file) if options.token_file is not None else None,

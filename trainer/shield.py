@@ -15,6 +15,8 @@ from types import FrameType
 
 from ..rendezvous import worker_environment
 
+_masks = threading.local()  # of the threads that fork
+
 
 def raise_shield() -> None:
     """For this process. Handlers that the script has set stay, and programs that it starts are as they were."""
@@ -24,8 +26,9 @@ def raise_shield() -> None:
     for number in _named():
         if not caught >> (number - 1) & 1:
             signal.signal(number, _leave_it_to_the_agent)
-    # `multiprocessing` ends its processes with SIGTERM, and waits for them.
-    os.register_at_fork(after_in_child=_let_sigterm_through)
+    if signal.getsignal(signal.SIGTERM) is _leave_it_to_the_agent:
+        # `multiprocessing` ends its processes with SIGTERM, and waits for them. None may be lost before it ends them again.
+        os.register_at_fork(before=_hold_sigterm, after_in_parent=_let_go, after_in_child=_let_sigterm_through)
 
 
 def raise_shield_of_child(is_wanted: Callable[[], bool]) -> None:
@@ -58,6 +61,15 @@ def _leave_it_to_the_agent(number: int, frame: FrameType | None) -> None:
     pass
 
 
+def _hold_sigterm() -> None:
+    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _let_go() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before)
+
+
 def _let_sigterm_through() -> None:
     if signal.getsignal(signal.SIGTERM) is _leave_it_to_the_agent:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _let_go()

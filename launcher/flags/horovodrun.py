@@ -34,6 +34,7 @@ _VARIABLES = (
     ("HOROVOD_ELASTIC_TIMEOUT", "min_timeout"),
     ("HOROVOD_LOG_LEVEL", "log_level"),
 )
+EXAMPLES = ("elastic-launch -np 4 --min-np 2 --max-np 8 -H a:4,b:4 python train.py  # horovodrun's",)
 NAMES = ("log_level",)
 """Those that are not about hosts and have a variable of this launcher's own; `hosts.asked.NAMES` has the others."""
 
@@ -81,7 +82,8 @@ def add_flags(parser: argparse.ArgumentParser) -> list[str]:
         "-np",
         "--num-proc",
         metavar="N",
-        help="workers in all: exactly N without --min-np or --max-np; the workers of this host where no others are named",
+        help="workers in all: exactly N without --min-np or --max-np; the workers of this host where no others are named"
+        " (default: --min and --max)",
     )
     job.add_argument("--min-np", "--min-num-proc", dest="min_np", metavar="N", help="as --min (default: -np)")
     job.add_argument("--max-np", "--max-num-proc", dest="max_np", metavar="N", help="as --max (default: the slots)")
@@ -89,22 +91,29 @@ def add_flags(parser: argparse.ArgumentParser) -> list[str]:
     job.add_argument("--elastic-timeout", metavar="S", help="as --min-timeout")
     job.add_argument("--network-interfaces", metavar="I,I", help="as --network-interface")
     job.add_argument("--output-filename", metavar="DIR", help="as --log-dir: on each host, its own workers' output")
-    job.add_argument("--config-file", metavar="F", help="YAML file in horovodrun's schema; flags come before it")
+    job.add_argument(
+        "--config-file", metavar="F", help="YAML file in horovodrun's schema; flags come before it (default: none)"
+    )
     job.add_argument("--log-level", metavar="LEVEL", help="TRACE, DEBUG, INFO, WARNING (default), ERROR or FATAL")
     job.add_argument("-cb", "--check-build", action=_CheckBuild, nargs=0, help="show what is available here, and exit")
     hosts = parser.add_argument_group("hosts that this launcher starts agents on")
     hosts.add_argument(
-        "-H", "--hosts", metavar="HOST:SLOTS,...", help="the hosts, and how many workers each has room for"
+        "-H",
+        "--hosts",
+        metavar="HOST:SLOTS,...",
+        help="the hosts, and how many workers each has room for (default: none)",
     )
-    hosts.add_argument("-hostfile", "--hostfile", metavar="F", help="file with one `HOST slots=N` or `HOST:N` a line")
+    hosts.add_argument(
+        "-hostfile", "--hostfile", metavar="F", help="file with one `HOST slots=N` or `HOST:N` a line (default: none)"
+    )
     hosts.add_argument(
         "--host-discovery-script",
         metavar="CMD",
-        help="command that prints one HOST or HOST:SLOTS a line; it is asked every second",
+        help="command that prints one HOST or HOST:SLOTS a line; it is asked every second (default: none)",
     )
     hosts.add_argument("--slots-per-host", metavar="N", help="slots of hosts listed without a number (default 1)")
-    hosts.add_argument("-p", "--ssh-port", metavar="PORT", help="port of their ssh servers")
-    hosts.add_argument("-i", "--ssh-identity-file", metavar="F", help="private key for ssh")
+    hosts.add_argument("-p", "--ssh-port", metavar="PORT", help="port of their ssh servers (default: ssh's own)")
+    hosts.add_argument("-i", "--ssh-identity-file", metavar="F", help="private key for ssh (default: ssh's own)")
     hosts.add_argument(
         "--remote-shell",
         metavar="CMD",
@@ -117,7 +126,9 @@ def add_flags(parser: argparse.ArgumentParser) -> list[str]:
         help="seconds after which a host that failed is used again, longer each time (default: never)",
     )
     hosts.add_argument(
-        "--reset-limit", metavar="N", help="end the job when its workers have changed more often than that"
+        "--reset-limit",
+        metavar="N",
+        help="end the job when its workers have changed more often than that (default: never)",
     )
     for only in FLAGS:
         parser.add_argument(

@@ -51,7 +51,7 @@ see also: elastic-rendezvous --help, elastic-job --help
 
 
 def build_parser() -> argparse.ArgumentParser:
-    examples = (*own.EXAMPLES, *torchrun.EXAMPLES, *slurm.EXAMPLES)
+    examples = (*own.EXAMPLES, *torchrun.EXAMPLES, *horovodrun.EXAMPLES, *slurm.EXAMPLES)
     parser = Parser(
         prog="elastic-launch",
         usage="elastic-launch [flags] [-m] script [args ...]",

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from elastic_launch.launcher import devices
-from elastic_launch.launcher.options import Options, parse
+from elastic_launch.launcher.asking.parse import parse
+from elastic_launch.launcher.options import Options
 from elastic_launch.launcher.output.routing import Routing, Streams
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
@@ -99,7 +100,7 @@ def test_a_bad_flag_ends_with_code_2_and_says_what_to_do(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "the following arguments are required: script"),
+        ([], "no script was given: name what the workers are to run"),
         (["trian.py"], "script 'trian.py' does not exist in "),
         (["my.module"], "(give -m before the name of a module)"),
         (["folder"], "script 'folder' is a folder without __main__.py"),

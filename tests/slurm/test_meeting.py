@@ -52,3 +52,20 @@ def test_a_batch_script_of_several_nodes_without_srun_is_refused(job: SlurmLab) 
     job.cluster.wait_for_job(number, "FAILED")
     assert "this Slurm job has 2 nodes, but srun has not started this launcher" in job.cluster.output_of(number)
     assert "Put srun in front" in job.cluster.output_of(number)
+
+
+def test_two_steps_at_the_same_time_are_two_jobs(job: SlurmLab) -> None:
+    line = "srun -N2 -n2 --exact " + job.line("--min", "2", epochs=1)
+    number = job.submit(f"{line} & {line} & wait", "-N2 -n4 --ntasks-per-node=2")
+    job.cluster.wait_for_job(number, "COMPLETED", limit=120)
+    said = job.cluster.output_of(number)
+    for step in (0, 1):
+        assert said.count(f"serving job 'slurm-test-{number}.{step}' for 2 to 2 workers") == 1, said
+        assert said.count(f"job 'slurm-test-{number}.{step}' is done") == 2, said
+
+
+def test_a_heterogeneous_step_is_one_job(job: SlurmLab) -> None:
+    step = f"#SBATCH -N1 -n1\n#SBATCH hetjob\n#SBATCH -N2 -n2\nsrun --het-group=0,1 {job.line('--min', '3', epochs=1)}"
+    number = job.submit(step, "")
+    job.cluster.wait_for_job(number, "COMPLETED", limit=120)
+    job.assert_exact(epochs=1, members=3)
