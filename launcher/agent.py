@@ -13,17 +13,16 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..errors import AuthorizationError, ElasticError, RendezvousError
 from ..rendezvous.client import Client
 from ..rendezvous.meeting.point import MeetingServer
 from ..rendezvous.messages import Hello, Stop, ToAgent, ToServer, Welcome
 from . import exits
-from .address import address_towards_any
 from .adopted import reap_adopted
 from .batch.requeue import requeue
 from .ending import Ending
 from .endpoint import Seat, take_seat
 from .error_reply import reply
+from .failures import ending_of
 from .guarding import Guard
 from .logs import ReporterHandler, show
 from .options import Options
@@ -32,14 +31,14 @@ from .parting import end_workers, leave_the_others
 from .peer_watch import PeerWatch
 from .relay import Relay
 from .reporter import make_reporter
-from .serving import JobServer, PortError, job_spec
+from .serving import JobServer, job_spec
 from .signal_names import DRAINING
 from .signals import SHELL_IS_FIRST, Signals, is_behind_a_first_shell
+from .way import find_way
 from .witness import Witness
 from .workers import Workers, make_workers
 
 _LAUNCHER = "elastic_launch.launcher."
-_LOOK_AGAIN = 0.5  # seconds between two attempts to find the way to the server
 _STOP_SLACK = 5.0  # seconds that a job may take longer to stop than its workers
 _WATCH_PERIOD = 1.0  # seconds
 
@@ -116,7 +115,9 @@ class Agent:
     async def _live(self) -> None:
         seat = await self._take_seat()
         options = self._options
-        address = options.address or (seat.address if seat is not None else await self._find_address())
+        address = options.address or (
+            seat.address if seat is not None else await find_way(options.urls, options.rendezvous_timeout)
+        )
         options = self._options  # the number of slots may have changed
         self._meeting = MeetingServer(address)
         workers = self._workers = make_workers(
@@ -173,30 +174,8 @@ class Agent:
             self._end(Ending(exits.UNREACHABLE, "the connection to the rendezvous server has ended without a reason"))
         except asyncio.CancelledError:
             raise
-        except PortError as error:
-            self._end(Ending(exits.USAGE, str(error)))
-        except AuthorizationError as error:
-            self._end(Ending(exits.REFUSED, str(error)))
-        except RendezvousError as error:
-            self._end(Ending(exits.UNREACHABLE, str(error)))
-        except (ElasticError, OSError) as error:
-            self._end(Ending(exits.USAGE, str(error)))
-        except Exception:
-            self._end(Ending(exits.BUG, "the agent has failed", traceback.format_exc()))
-
-    async def _find_address(self) -> str:
-        """The server's name may not be known yet, where it and this agent start at the same time."""
-        deadline = self._loop.time() + self._options.rendezvous_timeout
-        while True:
-            try:
-                return await self._loop.run_in_executor(None, address_towards_any, self._options.urls)
-            except OSError as error:
-                if self._loop.time() + _LOOK_AGAIN > deadline:
-                    raise RendezvousError(
-                        f"there is no way to {', '.join(self._options.urls)}: {error}. Looked for"
-                        f" {self._options.rendezvous_timeout:.0f} s (--rendezvous-timeout). Check the name and the network"
-                    ) from None
-            await asyncio.sleep(_LOOK_AGAIN)
+        except Exception as error:
+            self._end(ending_of(error))
 
     def _invite(self, url: str) -> None:
         options = self._options
