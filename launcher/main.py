@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .asking.parse import parse
 from .batch.sharing import own_share
-from .options import parse
 
 if TYPE_CHECKING:
     from .guarding import Guard
@@ -31,7 +31,9 @@ def run(options: Options) -> int:
 
     from .guarding import Guard
     from .output.room import Output
+    from .signals import hold_back
 
+    hold_back(options.drain_signals)
     guard = Guard()
     try:
         output = Output(options.output, os.environ)

@@ -1,4 +1,4 @@
-"""The flags of `elastic-launch` itself, with their help. What the values mean together is checked in options.py."""
+"""The flags of `elastic-launch` itself, with their help. What the values mean together is checked in `asking`."""
 
 from __future__ import annotations
 
@@ -179,4 +179,4 @@ def add_script(parser: argparse.ArgumentParser) -> None:
     script.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name, as in python -m")
     name = script.add_argument("script", help="Python script, or module with -m")
     rest = script.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the script")
-    name.required = rest.required = False  # --check does without; options.py asks for it otherwise
+    name.required = rest.required = False  # --check does without; `asking` asks for it otherwise

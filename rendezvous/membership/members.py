@@ -97,6 +97,18 @@ class Worker:
     pace: Pace = field(default_factory=Pace)
 
 
+@dataclass(frozen=True)
+class ScriptCrash:
+    """The first script of a generation that ended with an error, `at` when that was heard; `words` are for people."""
+
+    worker: str
+    slot: tuple[str, int]  # agent, local rank
+    code: int
+    words: str
+    tail: str
+    at: float
+
+
 @dataclass
 class Generation:
     """One announced generation and what has been reported of it.
@@ -129,7 +141,8 @@ class Generation:
     left_broken: dict[str, float] = field(default_factory=dict)  # who reported the ring before it -> when
     judged: bool = False  # its reports of awaited members have been counted
     stalled: dict[str, float] = field(default_factory=dict)
-    crash: str = ""  # the first script that ended with an error in it, in words
+    crash: ScriptCrash | None = None
+    charged: bool = False  # the crash has been counted
 
     @property
     def is_complete(self) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from ..messages import (
     Broken,
     Crashed,
-    Failed,
     Finished,
     Formed,
     Leaving,
@@ -19,7 +18,7 @@ from ..messages import (
 )
 from .books import Books
 from .budget import exit_in_words
-from .members import Agent, Generation, Worker
+from .members import Agent, Generation, ScriptCrash, Worker
 
 
 def hear_worker(books: Books, agent: Agent, worker: Worker, message: ToServer) -> None:
@@ -104,16 +103,12 @@ def crashed(books: Books, worker: Worker, message: Crashed) -> None:
     words = f"{books.name(worker.nonce)} {exit_in_words(message.code)}"
     if message.reason:
         words += f": {message.reason}"
-    fields = {"worker": worker.nonce, "code": message.code, "generation": generation.number}
-    if generation.crash:
-        books.note("crash", f"{words}, after {generation.crash}", **fields, used=books.budget.used)
+    if generation.crash is not None:
+        fields = {"worker": worker.nonce, "code": message.code, "generation": generation.number}
+        books.note("crash", f"{words}, after {generation.crash.words}", **fields, used=books.budget.used)
         return
-    generation.crash = words
     slot = (worker.agent, worker.local_rank)
-    verdict = books.budget.crashed(slot, worker.nonce, 0, message.code, books.now - generation.announced_at)
-    books.note("crash", words, **fields, used=books.budget.used)
-    if verdict.failure:
-        books.fail(Failed(message.code or 1, f"{words} ({verdict.failure})", message.tail))
+    generation.crash = ScriptCrash(worker.nonce, slot, message.code, words, message.tail, books.now)
 
 
 def stalled(books: Books, worker: Worker, number: int) -> None:

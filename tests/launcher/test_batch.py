@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from elastic_launch.launcher.asking.parse import parse
 from elastic_launch.launcher.batch.node_list import nodes, numbers
 from elastic_launch.launcher.batch.requeue import is_preempted
 from elastic_launch.launcher.batch.sharing import own_share
 from elastic_launch.launcher.batch.step import find_step
 from elastic_launch.launcher.endpoint import Endpoint
-from elastic_launch.launcher.options import parse
 
 # As srun of Slurm 22.05 sets it for `srun -N3 -n4`, on the second node.
 STEP = {

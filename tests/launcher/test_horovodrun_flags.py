@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
+from elastic_launch.launcher.asking.parse import parse
 from elastic_launch.launcher.flags import horovod_only
 from elastic_launch.launcher.flags.parsing import build_parser
 from elastic_launch.launcher.hosts.blacklist import Cooldown
 from elastic_launch.launcher.hosts.listing import Host
-from elastic_launch.launcher.options import Options, parse
+from elastic_launch.launcher.options import Options
 
 from .horovodrun_list import FLAGS
 

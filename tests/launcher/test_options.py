@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from elastic_launch.launcher import devices
-from elastic_launch.launcher.options import Options, parse
+from elastic_launch.launcher.asking.parse import parse
+from elastic_launch.launcher.options import Options
 from elastic_launch.launcher.output.routing import Routing, Streams
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from torch.distributed.run import get_args_parser, parse_min_max_nnodes
 
+from elastic_launch.launcher.asking.parse import parse
 from elastic_launch.launcher.endpoint import Endpoint
-from elastic_launch.launcher.options import Options, parse
+from elastic_launch.launcher.options import Options
 from elastic_launch.launcher.program import Program
 
 TABLE = Path(__file__).parent.parent.parent / "docs" / "torchrun-flags.md"

@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -36,11 +37,14 @@ LogLevel ERROR
 
 
 class Sshd:
-    """It listens at `hosts` on `port`; `key` opens it."""
+    """It listens at `hosts` on `port`; `key` opens it. `inside` is a command that runs another one, as in a namespace."""
 
-    def __init__(self, folder: Path, program: str) -> None:
+    def __init__(
+        self, folder: Path, program: str, hosts: Sequence[str] = _ADDRESSES, inside: Sequence[str] = ()
+    ) -> None:
         folder.mkdir(parents=True)
-        self.hosts = _ADDRESSES
+        self.hosts = hosts
+        self._inside = inside
         self.key = folder / "user_key"
         self.port = _free_port()
         for name in ("host_key", "user_key"):
@@ -54,7 +58,7 @@ class Sshd:
             f"mount --bind {shlex.quote(str(folder / 'passwd'))} /etc/passwd && mount -t tmpfs none /run && mkdir /run/sshd"
             f" && exec env LD_LIBRARY_PATH={shlex.quote(_LIBRARIES)} {shlex.join(words)}"
         )
-        self._process = subprocess.Popen(["unshare", "-m", "sh", "-c", script], preexec_fn=as_from_a_terminal)
+        self._process = subprocess.Popen([*inside, "unshare", "-m", "sh", "-c", script], preexec_fn=as_from_a_terminal)
         self._wait_until_it_answers()
 
     @property
@@ -96,10 +100,9 @@ class Sshd:
         return []
 
     def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + 10
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection((self.hosts[-1], self.port), 1):
-                return
+        asking = [*self._inside, "ssh-keyscan", "-p", str(self.port), "-T", "2", self.hosts[-1]]
+        deadline = time.monotonic() + 20
+        while not subprocess.run(asking, check=False, capture_output=True).stdout:
             assert self._process.poll() is None, f"sshd has ended with code {self._process.returncode}"
             assert time.monotonic() < deadline, "sshd does not answer"
             time.sleep(0.05)
@@ -121,7 +124,7 @@ def reason_without_sshd() -> str:
     if os.geteuid() != 0:
         return "a user and a folder for sshd need root"
     if shutil.which("ssh") is None or shutil.which("ssh-keygen") is None:
-        return "there is no ssh client"
+        return "there is no ssh client: install openssh-client"
     if not sshd_program():
         return "there is no sshd: `make sshd` gets it from Debian"
     if subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode != 0:

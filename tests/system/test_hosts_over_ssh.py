@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from .launching import Command, Lab, wait_for, wait_until_gone
+from .networks import Network, reason_without_networks
 from .sshd import Sshd, reason_without_sshd, sshd_program
 
 REASON = reason_without_sshd()
@@ -310,6 +311,54 @@ def test_a_discovery_script_that_fails_at_first_ends_the_job(lab: Lab, discovery
     launcher = lab.launch("-np", "1", "--host-discovery-script", str(discovery.script))
     assert launcher.wait(30) == 2
     assert "has failed with exit code 3. It has to answer once before the job can start" in launcher.output
+
+
+def test_a_job_that_fails_on_a_host_has_the_exit_code_of_its_worker(lab: Lab, sshd: Sshd) -> None:
+    first, second, *_ = sshd.hosts
+    flags = ("-np", "2", "--max-restarts", "0", "-H", f"{first}:1,{second}:1")
+    launcher = lab.launch(*flags, *sshd.flags, exit_at="5:0:7", **STEADY)
+    lab.wait_for_world(2)
+    left = everything(launcher, sshd)
+    assert launcher.wait() == 7
+    wait_until_gone(left)
+    assert "job 'default' has failed: " in launcher.output
+
+
+def test_hosts_on_a_network_find_the_launcher_and_each_other_and_do_without_one_that_falls_silent(
+    lab: Lab, tmp_path: Path
+) -> None:
+    if reason := reason_without_networks():
+        pytest.skip(reason)
+    network = Network()
+    servers: list[Sshd] = []
+    try:
+        hosts = [network.add_host() for _ in range(2)]
+        for host in hosts:
+            servers.append(Sshd(tmp_path / host.name, sshd_program(), [host.address], host.inside))
+        discovery = Discovery(tmp_path)
+        discovery.lists(*(host.address for host in hosts))
+        keys = [flag for server in servers for flag in ("-i", str(server.key))]
+        shell = f"ssh -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null {' '.join(keys)}"
+        ports = {host.address: server.port for host, server in zip(hosts, servers, strict=True)}
+        rsh = tmp_path / "rsh"
+        cases = "".join(f"{address}) port={port};; " for address, port in ports.items())
+        rsh.write_text(f'#!/bin/sh\ncase $1 in {cases}esac\nexec {shell} -p $port "$@"\n')
+        rsh.chmod(0o755)
+        flags = ("-np", "1", "--max-np", "2", "--shutdown-timeout", "3", "--remote-shell", str(rsh))
+        launcher = lab.launch(*flags, "--host-discovery-script", str(discovery.script), inside=network.inside, **STEADY)
+        lab.wait_for_world(2)
+        places = {psutil.Process(lab.pid_of_rank(rank)).environ()["ELASTIC_ADDRESS"] for rank in (0, 1)}
+        assert places == set(ports)
+        hosts[1].cut()
+        lab.wait_for_world(1)
+        lab.wait_for_steps(50)
+        lab.finish()
+        assert launcher.wait() == 0
+        lab.assert_exact(members=1)
+    finally:
+        for server in servers:
+            server.close()
+        network.close()
 
 
 def test_a_remote_shell_that_is_not_there_is_named(lab: Lab) -> None:

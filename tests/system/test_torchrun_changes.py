@@ -12,9 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from .journals import Entry
 from .launching import Lab, wait_until_gone
 from .networks import Network, reason_without_networks
-from .torchrun_jobs import TorchrunJob, free_endpoint
+from .torchrun_jobs import TorchrunJob, free_endpoint, restarts
 
 WITHOUT = reason_without_networks()
 
@@ -95,6 +96,35 @@ def test_the_named_host_s_end_is_the_job_s_end(job: TorchrunJob) -> None:
     assert "the rendezvous server is lost" in second.output
     assert "and no worker trains here" in second.output
     assert {entry["WORLD_SIZE"] for entry in job.newest()} == {"2"}
+
+
+def test_a_node_may_fail_while_the_others_initialise_with_it(job: TorchrunJob) -> None:
+    """Its peers stand in `init_process_group`, some of them connected, some not: a start that cannot succeed is given up."""
+    server = job.lab.serve()
+    line = (
+        "--nnodes=1:3",
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint={server.url.removeprefix('http://')}",
+        "--max-restarts=0",
+    )
+    agents = [job.launch(*line) for _ in range(3)]
+    before = 0
+    for victim in (0, 1):
+        started = job.lab.wait(lambda: starting(job, 3, before), 90, "the start of three scripts")  # noqa: B023
+        agents[victim].signal(signal.SIGKILL)
+        job.wait_for_world(2, after=started)
+        before = max(job.starts())
+        agents[victim] = job.launch(*line)
+    job.wait_for_world(3)
+    job.finish()
+    assert [agent.wait() for agent in agents] == [0, 0, 0]
+    job.assert_resumed()
+
+
+def starting(job: TorchrunJob, world_size: int, behind: int) -> list[Entry]:
+    """The first script's entry as soon as a start of that size, behind a restart count, has begun."""
+    entries = [entry for entry in job.newest("start") if int(entry["WORLD_SIZE"]) == world_size]
+    return [entry for entry in entries if restarts(entry) > behind or behind == 0][:1]
 
 
 @pytest.mark.skipif(bool(WITHOUT), reason=WITHOUT)

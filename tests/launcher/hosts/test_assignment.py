@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from elastic_launch.launcher.access import Access
+from elastic_launch.launcher.asking.parse import parse
 from elastic_launch.launcher.hosts.assignment import Assignment, decode, encode, exported
-from elastic_launch.launcher.options import Options, parse
+from elastic_launch.launcher.options import Options
 from elastic_launch.launcher.program import Program
 
 

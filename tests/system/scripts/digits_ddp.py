@@ -69,7 +69,7 @@ class State:
         self.optimizer.load_state_dict(snapshot["optimizer"])
 
     def save(self, path: Path) -> None:
-        beside = path.with_suffix(".tmp")
+        beside = path.with_suffix(f".{os.getpid()}.tmp")
         torch.save(self.capture(), beside)
         os.replace(beside, path)
 
