@@ -6,13 +6,14 @@ installed, nothing listens outside of the namespaces, and nobody has to be known
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,16 +79,17 @@ class Cluster:
         self.folder = folder
         self.commands: list[Command] = []
         self._daemons: list[subprocess.Popen[bytes]] = []
+        self._firsts: dict[str, subprocess.Popen[bytes]] = {}
         self._binaries = _binaries()
         self._network = Network()
         try:
             self.head = self._start_host(_CONTROLLER, self._network.address, self._network.inside)
-            hosts = [self._network.add_host() for _ in range(count)]
-            self.nodes = [self._start_node(number, host) for number, host in enumerate(hosts, 1)]
+            self._hosts = [self._network.add_host() for _ in range(count)]
+            self.nodes = [self._start_node(number, host) for number, host in enumerate(self._hosts, 1)]
             self._configure()
             self._serve(self.head, "slurmctld", "-D")
             for node in self.nodes:
-                self._serve(node, "slurmd", "-D", "-N", node.name, "-d", str(self._binaries["slurmstepd"]))
+                self._serve_node(node)
             wait_for(self._is_up, 60, "all nodes of the Slurm cluster")
         except BaseException:
             self.close()
@@ -140,6 +142,10 @@ class Cluster:
             raise AssertionError(f"{error}; it is {self.about_job(job)}:\n{self.output_of(job)[-6000:]}") from None
         return self.about_job(job)
 
+    def wait_for_node(self, name: str, state: str, limit: float) -> None:
+        """`state` is a part of its state's name, such as down in down*."""
+        wait_for(lambda: state in self.ask("sinfo", "--noheader", f"--nodes={name}", "--format=%T"), limit, state)
+
     def current_job(self) -> int:
         """The number of the only job that has not ended."""
         numbers = self.ask("squeue", "--noheader", "--format=%A").split()
@@ -158,6 +164,21 @@ class Cluster:
         lines = [line.split(None, 1) for line in listed.stdout.splitlines()]
         return [int(pid) for pid, command in lines if pattern in command]
 
+    @contextlib.contextmanager
+    def crashed(self, node: Node) -> Iterator[None]:
+        """Inside it, every process of the node is dead; Slurm finds out by itself."""
+        first = self._firsts.pop(node.name)
+        first.kill()
+        first.wait(10)
+        gone = [daemon for daemon in self._daemons if daemon is first or node.inside[2] in daemon.args]
+        for daemon in gone:
+            daemon.wait(10)
+            self._daemons.remove(daemon)
+        yield
+        place = self.nodes.index(node)
+        self.nodes[place] = self._start_node(place + 1, self._hosts[place])
+        self._serve_node(self.nodes[place])
+
     # --- coming and going ---
 
     def reset(self) -> None:
@@ -172,7 +193,7 @@ class Cluster:
         wait_for(lambda: not self.ask("squeue", "--noheader").split(), 60, "the end of all jobs")
         for line in self.ask("sinfo", "--noheader", "--Node", "--partition=work", "--format=%N %T").splitlines():
             name, state = line.split()
-            if "drain" in state:
+            if "drain" in state or "down" in state:
                 self.ask("scontrol", "update", f"nodename={name}", "state=resume")
         wait_for(self._is_up, 30, "all nodes in service")
 
@@ -199,6 +220,7 @@ class Cluster:
             preexec_fn=_die_with_us,
         )
         self._daemons.append(first)
+        self._firsts[name] = first
         assert first.stdout is not None
         assert first.stdout.readline() == b"up\n", f"host {name} cannot be made"
         child = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()[0]
@@ -222,6 +244,9 @@ class Cluster:
                 nodes="\n".join(f"NodeName={node.name} NodeAddr={node.address}" for node in self.nodes),
             )
         )
+
+    def _serve_node(self, node: Node) -> None:
+        self._serve(node, "slurmd", "-D", "-N", node.name, "-d", str(self._binaries["slurmstepd"]))
 
     def _serve(self, host: Node, program: str, *arguments: str) -> None:
         log = self.folder / f"{program}-{host.name}.out"

@@ -20,6 +20,20 @@ def test_a_killed_task_leaves_the_others_training(job: SlurmLab) -> None:
     job.assert_exact(members=2)
 
 
+def test_a_node_fails_and_the_job_goes_on_without_it(job: SlurmLab) -> None:
+    line = "srun --no-kill --kill-on-bad-exit=0 " + job.line("--min", "1", open_ended=True, pause=0.02)
+    number = job.submit(line, "-N3 --no-kill")
+    job.wait_for_world(3)
+    with job.cluster.crashed(job.node("n3")):
+        job.wait_for_world(2)
+        job.cluster.wait_for_node("n3", "down", limit=60)
+        job.wait_for_steps(20)
+        assert job.cluster.about_job(number)["JobState"] == "RUNNING"
+        job.finish()
+        job.wait(lambda: len(job.journal("end")) == 2, 60, "the end of the other two")
+    job.assert_exact(members=2)
+
+
 def test_a_signal_to_the_whole_step_ends_it_in_order_and_writes_the_last_checkpoint(job: SlurmLab) -> None:
     checkpoint = job.folder / "checkpoint"
     script = {"open_ended": True, "pause": 0.02, "checkpoint": checkpoint, "checkpoint_every": 10**6}

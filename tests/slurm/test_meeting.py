@@ -12,6 +12,24 @@ if os.environ["SLURMD_NODENAME"] == "n1":
 sys.exit(subprocess.run([*sys.argv[1:]]).returncode)
 """
 
+BE_A_STRANGER = """\
+import os, pathlib, subprocess, sys, time
+from elastic_launch.launcher.batch.step import find_step
+over, *command = sys.argv[1:]
+first = os.environ["SLURMD_NODENAME"] == "n1"
+if first:
+    stranger = [sys.executable, "-m", "elastic_launch.rendezvous.main", "--host", "0.0.0.0", "--port"]
+    server = subprocess.Popen([*stranger, str(find_step(os.environ).port)], stdout=subprocess.PIPE)
+    server.stdout.readline()
+print("this task has ended with", subprocess.run(command).returncode, flush=True)
+if first:
+    while not os.path.exists(over):
+        time.sleep(0.1)
+    server.kill()
+pathlib.Path(over).touch()
+sys.exit(1)
+"""
+
 
 def test_a_taken_port_is_named_with_the_way_out(job: SlurmLab) -> None:
     wrapper = job.folder / "taking.py"
@@ -28,20 +46,9 @@ def test_a_taken_port_is_named_with_the_way_out(job: SlurmLab) -> None:
 def test_a_server_of_somebody_elses_at_the_steps_place_is_no_meeting(job: SlurmLab) -> None:
     """Its port taken by another job's server, the step ends with errors on all nodes, and nobody trains apart."""
     script = job.folder / "other.py"
-    script.write_text(
-        TAKE_THE_PORT.replace(
-            'taken = socket.create_server(("0.0.0.0", find_step(os.environ).port))',
-            'port = str(find_step(os.environ).port)\n'
-            '    taken = subprocess.Popen([sys.executable, "-m", "elastic_launch.rendezvous.main", "--host", "0.0.0.0",'
-            ' "--port", port], stdout=subprocess.PIPE)\n'
-            '    taken.stdout.readline()',
-        ).replace("sys.exit(subprocess.run([*sys.argv[1:]]).returncode)",
-                  'code = subprocess.run([*sys.argv[1:]]).returncode\n'
-                  'print("this task has ended with", code, flush=True)\n'
-                  'sys.exit(code)')
-    )  # fmt: skip
+    script.write_text(BE_A_STRANGER)
     launch = job.line("--min", "1", "--max", "2", epochs=1).split()
-    srun = job.cluster.run("-N2", launch[0], str(script), *launch)
+    srun = job.cluster.run("-N2", launch[0], str(script), str(job.folder / "over"), *launch)
     assert srun.wait() != 0
     assert "this task has ended with 2" in srun.output and "this task has ended with 78" in srun.output, srun.output
     assert not job.journal("step")
