@@ -35,7 +35,8 @@ class CrashBudget:
         if step > 0 and code not in _FROM_OUTSIDE and self._steps.setdefault(step, worker) != worker:
             return Verdict(failure=f"two workers crashed in step {step}")
         if self.used > self.limit:
-            return Verdict(failure=f"{self.used} crashes, {self.limit} restarts are allowed (--max-restarts)")
+            crashes = "1 crash" if self.used == 1 else f"{self.used} crashes"
+            return Verdict(failure=f"{crashes}, --max-restarts is {self.limit}")
         streak = 0 if lived >= _LONG_LIFE else self._streaks.get(slot, 0)
         self._streaks[slot] = streak + 1
         return Verdict(delay=min(_LONGEST_DELAY, 2.0 ** (streak - 1)) if streak else 0.0)

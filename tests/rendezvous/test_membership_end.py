@@ -573,7 +573,7 @@ def test_crashes_of_scripts_beyond_the_budget_fail_the_job_with_the_first_one_s_
     job.crash_script(members[0], 1, "a consequence")
     job.run()
     assert job.failed is not None and job.failed.code == 7 and job.failed.tail == "the cause"
-    assert "2 crashes, 1 restarts are allowed" in job.failed.reason
+    assert "2 crashes, --max-restarts is 1" in job.failed.reason
 
 
 def test_a_crash_in_a_generation_that_is_over_is_no_news() -> None:
@@ -610,7 +610,7 @@ def test_a_script_that_fails_while_all_agents_are_there_is_a_crash() -> None:
     job.crash_script(members[1], 7)
     job.run()
     assert job.failed is not None and job.failed.code == 7
-    assert "2 crashes, 1 restarts are allowed" in job.failed.reason
+    assert "2 crashes, --max-restarts is 1" in job.failed.reason
 
 
 def test_a_crash_is_counted_once_however_long_its_generation_waits_for_the_next() -> None:

@@ -118,7 +118,7 @@ def test_more_crashes_than_restarts_fail_the_job_with_the_script_s_own_words(pla
     plain.wait_for_start(2, after=count(before) + 1)
     plain.tell("crash-0")
     assert agent.wait() == 1
-    assert "2 crashes, 1 restarts are allowed (--max-restarts)" in agent.output
+    assert "2 crashes, --max-restarts is 1" in agent.output
     last_words = agent.output.partition("has failed")[2]
     assert "ValueError: rank 0 has no luck" in last_words
 
