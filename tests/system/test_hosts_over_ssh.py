@@ -140,7 +140,7 @@ def test_scripts_that_know_nothing_of_it_start_again_when_hosts_and_slots_come(
     first, second, *_ = sshd.hosts
     discovery.lists(f"{first}:1")
     flags = ("-np", "1", "--max-np", "4", "--host-discovery-script", str(discovery.script))
-    launcher = lab.launch(*flags, *sshd.flags, script="plain.py")
+    launcher = lab.launch(*flags, *sshd.flags, script="restarted.py")
     journal = lab.folder / "plain.jsonl"
 
     def starts_in_a_world_of(size: int) -> list[dict[str, str]]:
