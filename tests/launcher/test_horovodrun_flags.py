@@ -258,6 +258,22 @@ def test_in_a_pod_named_hosts_are_enough() -> None:
     assert options("-H", "h:1", KUBERNETES_SERVICE_HOST="10.0.0.1").hosts is not None
 
 
+@pytest.mark.parametrize("beginning", ["-c", "-n", "-hostf", "-prefix"])
+def test_the_beginning_of_a_name_with_one_dash_is_not_that_flag(
+    beginning: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ending:
+        parse([beginning, "3", "train.py"], NO_GPU)
+    assert ending.value.code == 2
+    assert "PyTorch" not in capsys.readouterr().out
+
+
+def test_a_value_may_follow_a_flag_of_one_letter_at_once() -> None:
+    hosts = options("-Hh:1", "-p22").hosts
+    assert hosts is not None
+    assert (hosts.fixed, "-p 22" in " ".join(hosts.shell.command)) == ((Host("h", 1),), True)
+
+
 def test_check_build_names_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(["-cb"], {})
