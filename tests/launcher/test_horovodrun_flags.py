@@ -144,6 +144,44 @@ def test_np_of_an_agent_that_joins_is_the_jobs_and_slots_per_host_its_own() -> N
     assert sizes(options("-np", "8", "--slots-per-host", "4", ELASTIC_RENDEZVOUS="http://h:1")) == (8, 8, 4)
 
 
+MEETING: list[tuple[list[str], dict[str, str]]] = [
+    (["--endpoint", "h:1"], {}),
+    (["--rdzv-endpoint", "h:1"], {}),
+    (["--rdzv-endpoint", "h:1", "--rdzv-backend", "c10d"], {}),
+    (["--master-addr", "h"], {}),
+    (["--node-rank", "1", "--master-addr", "h"], {}),
+    (["--rendezvous", "http://h:1"], {}),
+    ([], {"ELASTIC_ENDPOINT": "h:1"}),
+    ([], {"ELASTIC_RENDEZVOUS": "http://h:1"}),
+    ([], {"PET_RDZV_ENDPOINT": "h:1"}),
+    ([], {"PET_RDZV_ENDPOINT": "h:1", "PET_NNODES": "2"}),
+    ([], {"PET_MASTER_ADDR": "h"}),
+]
+
+
+@pytest.mark.parametrize(("flags", "environ"), MEETING, ids=[" ".join([*f, *e]) for f, e in MEETING])
+def test_np_counts_the_workers_of_all_agents_that_meet_however_they_do(
+    flags: list[str], environ: dict[str, str]
+) -> None:
+    assert sizes(options("-np", "4", *flags, **environ)) == (4, 4, 1)
+    assert sizes(options("-np", "4", *flags, **{**environ, "CUDA_VISIBLE_DEVICES": "0,1"})) == (4, 4, 2)
+    assert sizes(options("-np", "4", "--max-np", "6", "--slots-per-host", "2", *flags, **environ)) == (4, 6, 2)
+
+
+def test_np_of_an_agent_that_meets_nobody_is_its_own_in_torchruns_company() -> None:
+    assert sizes(options("-np", "4", "--standalone", PET_RDZV_ENDPOINT="h:1")) == (4, 4, 4)
+    assert sizes(options("-np", "4", PET_NNODES="1")) == (4, 4, 4)
+
+
+def test_np_beside_nodes_is_taken_where_both_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = ("--nnodes", "2", "--nproc-per-node", "2", "--rdzv-endpoint", "h:1")
+    assert sizes(options(*nodes, "-np", "4")) == (4, 4, 2)
+    why = "contradicts --nnodes, which says with --nproc-per-node that the workers are"
+    assert f"-np 3 {why} 4 in all: leave out --nnodes or -np" in refusal(capsys, *nodes, "-np", "3")
+    assert f"-np 4 {why} 2 to 4 in all" in refusal(capsys, *nodes, "--nnodes", "1:2", "-np", "4")
+    assert f"-np 3 {why} 1 in all" in refusal(capsys, "--nnodes", "1", "-np", "3")
+
+
 def test_hosts_bound_the_job() -> None:
     assert sizes(options("-H", "h1:2,h2:2"))[:2] == (1, 4)
     assert sizes(options("-np", "3", "-H", "h1:2,h2:2"))[:2] == (3, 3)
@@ -151,6 +189,7 @@ def test_hosts_bound_the_job() -> None:
     assert sizes(options("-np", "2", "--host-discovery-script", "d"))[:2] == (2, 65536)
     assert sizes(options("-np", "2", "--max-np", "6", "--host-discovery-script", "d"))[:2] == (2, 6)
     assert sizes(options("--min", "2", "--max", "3", "-H", "h1:2,h2:2"))[:2] == (2, 3)
+    assert sizes(options("-np", "2", ELASTIC_HOST_DISCOVERY_SCRIPT="d"))[:2] == (2, 65536)
 
 
 def test_hosts_of_a_list_a_file_and_a_script() -> None:
@@ -229,7 +268,11 @@ BAD: list[tuple[list[str], str]] = [
     (["-np", "two"], "-np is 'two': give a whole number of at least 1"),
     (["-np", "2", "--min-np", "3"], "--min-np 3 is above -np 2"),
     (["-np", "4", "--max-np", "3"], "-np 4 is above --max-np 3"),
-    (["-np", "5", "-H", "h1:2,h2:2"], "the hosts have 4 slots, fewer than the 5 workers"),
+    (["-np", "4", "--max", "3", "--min", "1"], "-np 4 is above --max 3: raise --max or lower -np"),
+    (
+        ["-np", "5", "-H", "h1:2,h2:2"],
+        "the hosts have 4 slots, fewer than the 5 workers that the job needs at least: name more hosts",
+    ),
     (["-H", "h1:0"], "'h1:0' has no number of slots after the colon"),
     (["-H", "-oProxyCommand=x:1"], "expected one argument"),
     (["-H=-oProxyCommand=x:1"], "'-oProxyCommand=x:1' is no host"),
