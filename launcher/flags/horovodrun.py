@@ -96,6 +96,14 @@ def add_flags(parser: argparse.ArgumentParser) -> list[str]:
         "--config-file", metavar="F", help="YAML file in horovodrun's schema; flags come before it (default: none)"
     )
     job.add_argument("--log-level", metavar="LEVEL", help="TRACE, DEBUG, INFO, WARNING (default), ERROR or FATAL")
+    job.add_argument(
+        "-prefix-timestamp",
+        "--prefix-output-with-timestamp",
+        *("--log-with-timestamp", "--no-log-hide-timestamp"),
+        dest="with_timestamp",
+        action="store_true",
+        help="as --prefix time",
+    )
     job.add_argument("-cb", "--check-build", action=_CheckBuild, nargs=0, help="show what is available here, and exit")
     hosts = parser.add_argument_group("hosts that this launcher starts agents on")
     hosts.add_argument(
@@ -157,6 +165,8 @@ def said(flags: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, Sai
             words[word] = Said(value, flag)
     if flags.blacklist_cooldown_range is not None:
         words["blacklist_cooldown_range"] = Said(" ".join(flags.blacklist_cooldown_range), "--blacklist-cooldown-range")
+    if flags.with_timestamp:
+        words["prefix"] = Said("time", "--prefix-output-with-timestamp")
     if flags.no_stall_check:
         words["hang_timeout"] = Said(str(NEVER), "--no-stall-check")
     if flags.stall_shutdown not in (None, "0"):

@@ -224,6 +224,16 @@ def test_verbose_and_log_level() -> None:
     assert options("--verbose", "--log-level", "ERROR").shown_level == logging.ERROR
 
 
+@pytest.mark.parametrize("name", ["-prefix-timestamp", "--log-with-timestamp", "--no-log-hide-timestamp"])
+def test_lines_carry_the_time_where_horovods_flags_ask_for_it(name: str) -> None:
+    assert options(name).output.prefix == "time"
+    assert options(name, "--prefix", "rank").output.prefix == "rank"
+    Path("config.yaml").write_text("logging: {with_timestamp: true}\n")
+    assert options("--config-file", "config.yaml").output.prefix == "time"
+    Path("config.yaml").write_text("logging: {with_timestamp: false}\n")
+    assert options("--config-file", "config.yaml").output.prefix == "full"
+
+
 def test_output_goes_to_the_log_folder() -> None:
     assert options("--output-filename", "out").log_dir == Path.cwd() / "out"
 
