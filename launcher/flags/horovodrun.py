@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import UsageError
 from .horovod_config import NEVER, Config, read_config
 from .horovod_only import FLAGS, HorovodOnly
-from .words import Said
+from .words import Said, count
 
 # Flag, its place in the namespace, and the own word that means the same.
 _SAME = (
@@ -189,19 +189,13 @@ def _sizes(flags: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, S
         words["nproc_per_node"] = Said(flags.slots_per_host, "--slots-per-host")
     if flags.num_proc is None:
         return words
-    count = _whole(flags.num_proc, "-np")
-    if flags.min_np is not None and _whole(flags.min_np, "--min-np") > count:
-        raise UsageError(f"--min-np {flags.min_np} is above -np {count}: raise -np or lower --min-np")
-    if flags.max_np is not None and _whole(flags.max_np, "--max-np") < count:
-        raise UsageError(f"-np {count} is above --max-np {flags.max_np}: raise --max-np or lower -np")
     given = Said(flags.num_proc, "-np")
+    whole = count(given)
+    if flags.min_np is not None and count(Said(flags.min_np, "--min-np")) > whole:
+        raise UsageError(f"--min-np {flags.min_np} is above -np {whole}: raise -np or lower --min-np")
+    if flags.max_np is not None and count(Said(flags.max_np, "--max-np")) < whole:
+        raise UsageError(f"-np {whole} is above --max-np {flags.max_np}: raise --max-np or lower -np")
     words["num_proc"] = words["min"] = given
     if not (names_hosts and (asks_a_script or flags.min_np is not None)):
         words["max"] = given
     return words
-
-
-def _whole(text: str, where: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) >= 1):
-        raise UsageError(f"{where} is {text!r}: give a whole number of at least 1")
-    return int(text)

@@ -264,7 +264,7 @@ def test_a_configuration_file_is_taken_as_far_as_it_has_a_meaning(capsys: pytest
         ("parms: {}", "has 'parms': give controller, params, autotune"),
         ("params: {fusion: 1}", "has params.fusion: give cache_capacity"),
         ("- 1", "holds [1]: give a mapping"),
-        ("a: [", "is no YAML"),
+        ("a: [", ". Correct it there"),
     ],
 )
 def test_a_configuration_file_that_is_none_is_refused(
@@ -287,18 +287,31 @@ BAD: list[tuple[list[str], str]] = [
     (["-H", "-oProxyCommand=x:1"], "expected one argument"),
     (["-H=-oProxyCommand=x:1"], "'-oProxyCommand=x:1' is no host"),
     (["-H", ","], "-H names no host"),
-    (["--hostfile", "none"], "--hostfile is 'none', which cannot be read: No such file"),
+    (["--hostfile", "none"], "--hostfile is 'none', which cannot be read: No such file or directory. Check the path"),
     (["-H", "h:1", "--host-discovery-script", "d"], "-H and --host-discovery-script both name the hosts"),
     (["-H", "h:1", "--rendezvous", "http://h:1"], "-H makes this the launcher that serves the job, but --rendezvous"),
-    (["--reset-limit", "3"], "--reset-limit is for hosts that -H, --hostfile or --host-discovery-script name"),
+    (
+        ["--reset-limit", "3"],
+        "--reset-limit is for hosts that -H, --hostfile or --host-discovery-script name: give one of these, or leave"
+        " --reset-limit out",
+    ),
     (["-H", "h:1", "--reset-limit", "-1"], "--reset-limit is '-1': give a whole number of at least 0"),
     (["-H", "h:1", "--blacklist-cooldown-range", "9", "3"], "--blacklist-cooldown-range is '9 3': give the least"),
     (["-H", "h:1", "-p", "ssh"], "-p (--ssh-port) is 'ssh': give a port"),
-    (["-H", "h:1", "-i", "none"], "-i (--ssh-identity-file) is 'none', which cannot be read"),
+    (
+        ["-H", "h:1", "-i", "none"],
+        "-i (--ssh-identity-file) is 'none', which cannot be read: give the path of your private key",
+    ),
     (["-H", "h:1", "-p", "22", "--remote-shell", "rsh"], "--remote-shell says the whole command"),
-    (["-H", "h:1", "--remote-shell", "'"], "--remote-shell is \"'\", which the shell's rules do not allow"),
+    (
+        ["-H", "h:1", "--remote-shell", "'"],
+        "--remote-shell is \"'\", which the shell's rules do not allow: No closing quotation. Correct the quotes",
+    ),
     (["--log-level", "LOUD"], "--log-level: 'LOUD' is no level: give one of TRACE"),
-    (["--config-file", "none"], "--config-file is 'none', which cannot be read"),
+    (
+        ["--config-file", "none"],
+        "--config-file is 'none', which cannot be read: No such file or directory. Check the path",
+    ),
 ]
 
 
