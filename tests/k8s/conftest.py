@@ -14,8 +14,10 @@ import urllib3
 import yaml
 
 from elastic_launch.k8s.cluster import Cluster
+from elastic_launch.rendezvous.stores.etcd.process import find_etcd
 
 from .checkout_pod import EMPTY_IMAGE, pod_template
+from .existing_pods import Existing
 from .running import KubernetesJob
 
 HOW = "start one with ../shared/cluster/up and export KUBECONFIG=PATH as it prints it"
@@ -55,6 +57,16 @@ def until(condition: Callable[[], Any], limit: float) -> Any:
 def _has_account(cluster: Cluster) -> bool:
     accounts = cluster.core.list_namespaced_service_account(cluster.namespace)
     return any(account.metadata.name == "default" for account in accounts.items)
+
+
+@pytest.fixture
+def etcd(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
+    """The address of one in a pod."""
+    pods = Existing(cluster, tmp_path / "etcd")
+    anywhere = "http://0.0.0.0:2379"
+    flags = ["--data-dir=/tmp/etcd", f"--listen-client-urls={anywhere}", f"--advertise-client-urls={anywhere}"]
+    yield f"etcd://{pods.single(f'{pods.name}-etcd', [find_etcd(), *flags], 2379)}:2379"
+    pods.delete()
 
 
 NewJob = Callable[..., KubernetesJob]

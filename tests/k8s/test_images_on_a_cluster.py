@@ -14,9 +14,9 @@ from elastic_launch.k8s.cluster import Cluster, Json
 from elastic_launch.rendezvous.stores.etcd.process import find_etcd
 
 from .checkout_pod import ROOT
+from .existing_pods import Existing
 from .running import KubernetesJob
 from .shell import kubectl
-from .test_existing_pods_on_a_cluster import Existing
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400), pytest.mark.xdist_group("cluster")]
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,8 @@ from kubernetes.client.exceptions import ApiException
 
 from elastic_launch.k8s.cluster import Cluster
 
+from . import shell
 from .api_double import ApiDouble
-from .checkout_pod import ROOT
 from .conftest import make_namespace
 
 DRY_RUN = ["submit", "digits", "--image", "digits:1", "--dry-run"]
@@ -50,9 +48,7 @@ def elastic_job(dead_server: str, tmp_path: Path) -> ElasticJob:
     file.write_text(yaml.safe_dump(content))
 
     def run(*words: str, kubeconfig: Path = file) -> subprocess.CompletedProcess[str]:
-        whole = [sys.executable, "-m", "elastic_launch.k8s.main", *words]
-        environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONPATH": str(ROOT)}
-        return subprocess.run(whole, capture_output=True, text=True, timeout=60, env=environment, cwd=ROOT)
+        return shell.elastic_job(kubeconfig, *words)
 
     return run
 
