@@ -273,8 +273,11 @@ class Agent:
 
     async def _leave(self, ending: Ending, life: asyncio.Future[None]) -> None:
         self._log_handler.setLevel(logging.CRITICAL)  # connections that end are no news from here on
-        summary = self._witness.summary() if not self._options.quiet else ""
-        self._reporter.say("\n".join(filter(None, (summary, ending.last_words()))))
+        led = self._options.led
+        silent = self._options.quiet or (led and not self._witness.has_rank_0)
+        summary = "" if silent else self._witness.summary()
+        last_words = (replace(ending, tail="") if led else ending).last_words()
+        self._reporter.say("\n".join(filter(None, (summary, last_words))))
         trouble = reply(ending, self._environ)
         if trouble:
             self._reporter.say(f"warning: {trouble}")

@@ -34,7 +34,8 @@ class Options:
     that `outstays` its own agent's workers stays for as long as other agents need it. `requeued_job` is the number of a Slurm
     job that this agent puts back into the queue when `requeue` says so. Where `everybody_is_signalled`, as by a batch system,
     each process of the job gets its signals, and not the agent alone.
-    `hosts` are those that this is the launcher for, None where it is an agent. `log_level` is as in logging, None for what
+    `hosts` are those that this is the launcher for, None where it is an agent; an agent that is `led` by one leaves the last
+    words to it. `log_level` is as in logging, None for what
     `verbose` says.
     """
 
@@ -76,6 +77,7 @@ class Options:
     access: Access = field(default_factory=Access)
     hosts: HostsAsked | None = None
     log_level: int | None = None
+    led: bool = False
 
     @property
     def shown_level(self) -> int:

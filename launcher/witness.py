@@ -30,11 +30,13 @@ class Witness:
         self._progress = progress
         self._now = now
         self._announced = 0
+        self.has_rank_0 = False  # of the newest generation, this agent has the first member
 
     def heard(self, message: ToAgent) -> None:
         """From the server."""
         if isinstance(message, Announce):
             self._announced = max(self._announced, message.generation)
+            self.has_rank_0 = any(place.rank == 0 for place in message.places)
             self._summary.announced(
                 message.generation, message.world_size, message.cause, message.reason, message.abort, self._now()
             )

@@ -96,7 +96,7 @@ def _options(asked: Asked) -> Options:
         rendezvous_timeout=asked.seconds("rendezvous_timeout", 60.0),
         urls=place.urls,
         endpoint=place.endpoint,
-        outstays=place.step is not None,
+        outstays=place.endpoint is not None,
         port=0 if place.step is not None else find_port(asked, serves=place.serves),
         address=find_address(asked, serves),
         access=find_access(asked, place.urls),

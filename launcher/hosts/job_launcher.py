@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from ...errors import ElasticError
 from ...rendezvous.messages import Failed
 from .. import exits
+from ..ending import Ending
 from ..guarding import Guard
 from ..logs import ReporterHandler
 from ..options import Options
@@ -37,11 +38,13 @@ _KILL_LIMIT = 5.0  # seconds for agents that are told to end at once
 
 @dataclass(frozen=True)
 class _Ending:
-    """`patience` is how long (seconds) the agents may take to end by themselves."""
+    """`patience` is how long (seconds) the agents may take to end by themselves. `tail` is the last output of the worker
+    that is the reason."""
 
     code: int
     text: str
     patience: float = 0.0
+    tail: str = ""
 
 
 class JobLauncher:
@@ -76,7 +79,7 @@ class JobLauncher:
         try:
             ending = await self._ending
             await self._end_agents(ending)
-            self._reporter.say(ending.text if ending.code == 0 else f"{ending.text}\nexit code {ending.code}")
+            self._reporter.say(Ending(ending.code, ending.text, ending.tail).last_words())
         finally:
             signals.close()
             life.cancel()
@@ -173,7 +176,9 @@ class JobLauncher:
             return _Ending(exits.SUCCESS, f"job {self._options.job!r} is done", patience)
         if failure.code == exits.INTERRUPTED:
             return _Ending(failure.code, f"job {self._options.job!r} was stopped", patience)
-        return _Ending(failure.code or 1, f"job {self._options.job!r} has failed: {failure.reason}", patience)
+        return _Ending(
+            failure.code or 1, f"job {self._options.job!r} has failed: {failure.reason}", patience, failure.tail
+        )
 
     def _fail(self, why: str) -> None:
         self._end(_Ending(exits.TOO_FEW, f"job {self._options.job!r} has failed: {why}"))

@@ -67,6 +67,7 @@ def _completed(assignment: Assignment) -> Options:
         address=address_of_interface(assignment.interfaces) if assignment.interfaces else None,
         pod=os.environ.get(worker_environment.POD, ""),
         access=replace(options.access, token_file=secret_file(assignment.token)),
+        led=True,
     )
 
 

@@ -140,7 +140,7 @@ def test_scripts_that_know_nothing_of_it_start_again_when_hosts_and_slots_come(
     first, second, *_ = sshd.hosts
     discovery.lists(f"{first}:1")
     flags = ("-np", "1", "--max-np", "4", "--host-discovery-script", str(discovery.script))
-    launcher = lab.launch(*flags, *sshd.flags, script="plain.py")
+    launcher = lab.launch(*flags, *sshd.flags, script="restarted.py")
     journal = lab.folder / "plain.jsonl"
 
     def starts_in_a_world_of(size: int) -> list[dict[str, str]]:
@@ -328,6 +328,19 @@ def test_a_job_that_fails_on_a_host_has_the_exit_code_of_its_worker(lab: Lab, ss
     assert launcher.wait() == 7
     wait_until_gone(left)
     assert "job 'default' has failed: " in launcher.output
+
+
+def test_the_failure_of_a_job_on_several_hosts_is_said_once(lab: Lab) -> None:
+    """Here the hosts are this one by two names, which needs no sshd."""
+    lab.folder.mkdir(parents=True, exist_ok=True)
+    flags = ("-np", "2", "--max-restarts", "0", "-H", "localhost:1,127.0.0.1:1")
+    launcher = lab.launch(*flags, script="restarted.py")
+    lab.wait_for_text(launcher, "rank 1 is here")
+    (lab.folder / "crash-1").touch()
+    assert launcher.wait() == 1
+    assert launcher.output.count("ValueError: rank 1 has no luck") == 2, "as it came, and in the last words"
+    assert launcher.output.count("last lines of the worker's output") == 1
+    assert launcher.output.count("summary of job") == 1
 
 
 def test_hosts_on_a_network_find_the_launcher_and_each_other_and_do_without_one_that_falls_silent(

@@ -45,6 +45,18 @@ def test_agents_of_one_machine_that_run_the_same_line_are_one_job(lab: Lab) -> N
     lab.assert_exact(members=3)
 
 
+def test_the_agent_at_the_endpoint_serves_until_the_others_have_ended(job: TorchrunJob) -> None:
+    line = ("--nnodes", "1:2", "--rdzv-endpoint", free_endpoint(), "--shutdown-timeout", "3")
+    agents = [job.launch(*line) for _ in range(2)]
+    job.wait_for_world(2)
+    (number,) = serving(agents)
+    agents[number].signal(signal.SIGTERM)
+    wait_for(lambda: "it goes on until they have left" in agents[number].output, 30, "the server that stays")
+    job.wait_for_world(1)
+    job.finish()
+    assert [agent.wait() for agent in agents] == [0, 0]
+
+
 @pytest.mark.skipif(bool(WITHOUT), reason=WITHOUT)
 def test_of_several_hosts_the_named_one_serves_whoever_comes_first(job: TorchrunJob, network: Network) -> None:
     """They share a host name, which is the loopback's to each of them: nothing may go by it."""

@@ -26,7 +26,7 @@ class Plain:
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def launch(self, *flags: str, **more: Any) -> Command:
-        return self.lab.launch(*flags, script="plain.py", **more)
+        return self.lab.launch(*flags, script="restarted.py", **more)
 
     def entries(self, event: str = "start") -> Entries:
         path = self.folder / "plain.jsonl"
@@ -297,7 +297,7 @@ def test_any_program_is_restarted_too(plain: Plain) -> None:
     agent = plain.lab._start(
         Command(
             "elastic_launch.launcher.main",
-            ["--max", "2", "bash", "-c", f"exec {sys.executable} {SCRIPTS / 'plain.py'} --journal {plain.folder}"],
+            ["--max", "2", "bash", "-c", f"exec {sys.executable} {SCRIPTS / 'restarted.py'} --journal {plain.folder}"],
         )
     )
     before = plain.wait_for_start(2)

@@ -73,8 +73,9 @@ def test_a_joiner_that_crashes_more_often_than_is_allowed_fails_the_job_with_its
 
 
 def test_a_script_that_never_joins_is_a_success_when_it_ends_and_too_few_when_it_does_not(lab: Lab) -> None:
-    ending = lab.launch("--max", "2", script="plain.py")
-    endless = lab.launch("--max", "2", "--min-timeout", "3", script="plain.py", sleep=100)
+    joining = ("--on-change", "in-process", "--max", "2")
+    ending = lab.launch(*joining, script="plain.py")
+    endless = lab.launch(*joining, "--min-timeout", "3", script="plain.py", sleep=100)
     assert ending.wait(30) == 0
     assert ending.output.count("nothing to train") == 2
     assert endless.wait(30) == 75
