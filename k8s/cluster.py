@@ -27,7 +27,7 @@ Json = dict[str, Any]
 _CONNECT, _ANSWER, _DAY = 2.0, 8.0, 24 * 3600.0  # seconds
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 # The kubelet's words for a container without a log; the API has no code for it but 400.
-_NO_LOG_YET = re.compile("is waiting to start|is not available|is terminated$|does not have a host assigned")
+_NO_LOG_YET = re.compile("is waiting to start|is not available$|is terminated$")
 
 
 class Cluster:
