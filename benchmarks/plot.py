@@ -43,7 +43,7 @@ def _draw_recovery(axes: Any, results: Mapping[str, Any]) -> None:
         "unmodified\nscript": [t["all_ms"] for t in results.get("restarts", [])],
         "torchrun,\nsame script": [t["all_ms"] for t in results.get("torchrun", [])],
     }
-    _scatter(axes, groups)
+    scatter(axes, groups)
     axes.set_yscale("log")
     axes.set_ylabel("ms")
     axes.set_title("kill -9 of a worker to the next committed step")
@@ -83,7 +83,7 @@ def _draw_gaps(axes: Any, results: Mapping[str, Any]) -> None:
         trials = results.get(key, [])
         groups[f"S before\na {name}"] = [t["step_ms"] for t in trials]
         groups[f"gap at\na {name}"] = [t["gap_ms"] for t in trials]
-    _scatter(axes, groups)
+    scatter(axes, groups)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("ms")
     axes.set_title("longest gap between two commits on the survivors")
@@ -97,13 +97,13 @@ def _draw_rates(axes: Any, results: Mapping[str, Any]) -> None:
         of_size = [t for t in copies if t["megabytes"] == size]
         groups[f"copy {size} MB\n1 source / raw"] = [t["copy"] / t["raw"] for t in of_size]
         groups[f"copy {size} MB\n{of_size[0]['sources']} sources / raw"] = [t["striped"] / t["raw"] for t in of_size]
-    _scatter(axes, groups)
+    scatter(axes, groups)
     axes.axhline(1.0, color="grey", linestyle=":")
     axes.set_ylim(bottom=0)
     axes.set_title("step time and copy rate, each relative to its plain counterpart")
 
 
-def _scatter(axes: Any, groups: Mapping[str, Sequence[float]]) -> None:
+def scatter(axes: Any, groups: Mapping[str, Sequence[float]]) -> None:
     for index, values in enumerate(groups.values()):
         if not values:
             continue

@@ -83,6 +83,8 @@ class Recorded:
 
     def __init__(self, path: Path) -> None:
         self.pid = int(path.stem)
+        self.place = path.parent.name
+        """The folder that it writes into: one for all, or one for each pod."""
         self._changes_path = path.with_suffix(".changes")
         with open(path, "rb") as file:
             self._memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -115,14 +117,14 @@ class Recorded:
 
 
 class Recordings:
-    """The notes of all processes that write into a folder."""
+    """The notes of all processes that write into a folder, or into folders in it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: dict[Path, Recorded] = {}
 
     def all(self) -> list[Recorded]:
-        for path in self._folder.glob("*.steps"):
+        for path in self._folder.rglob("*.steps"):
             if path not in self._known and path.stat().st_size:
                 self._known[path] = Recorded(path)
         return list(self._known.values())

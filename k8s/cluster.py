@@ -63,6 +63,7 @@ class Cluster:
         call = {
             "Pod": self.core.create_namespaced_pod,
             "Service": self.core.create_namespaced_service,
+            "Secret": self.core.create_namespaced_secret,
             "ConfigMap": self.core.create_namespaced_config_map,
             "ServiceAccount": self.core.create_namespaced_service_account,
             "Event": self.core.create_namespaced_event,

@@ -18,9 +18,12 @@ import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from ..errors import ElasticError, RendezvousError
 from ..rendezvous import logs
+from ..rendezvous.bearer import TokenFile
+from ..rendezvous.http.face import Face
 from ..rendezvous.membership.members import Timing
 from ..rendezvous.server import Server
 from ..rendezvous.stores.etcd.address import EtcdAddress
@@ -47,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--namespace", default=os.environ.get("ELASTIC_NAMESPACE", ""))
     parser.add_argument("--port", type=int, default=PORT, help="where agents reach this server (default: %(default)s)")
     parser.add_argument("--server-address", default="", help="address for agents (default: that of the job's Service)")
+    parser.add_argument("--token-file", type=Path, metavar="F", help="what agents have to show (default: nothing)")
     options = parser.parse_args(arguments)
     logs.configure("info")
     try:
@@ -59,8 +63,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def _until_killed(options: argparse.Namespace) -> int:
     """A SIGTERM ends it at once, and the workers go on without it until the next one is there."""
     running = asyncio.ensure_future(_run(options))
+    asked = asyncio.Event()
+
+    def ask() -> None:
+        if not asked.is_set():  # a second signal must not cut short what the first one began
+            asked.set()
+            running.cancel()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, ask)
     try:
         return await running
     except asyncio.CancelledError:
@@ -77,12 +88,19 @@ async def _run(options: argparse.Namespace) -> int:
             f"there is no Service {request.name}: the variable {service_variable(request.name)} is missing"
         )
     server = await Server.start(
-        _everywhere(), options.port, _store(cluster, request, job["metadata"]["uid"]), Timing(return_pause=_RETURN)
+        _everywhere(),
+        options.port,
+        _store(cluster, request, job["metadata"]["uid"]),
+        Timing(return_pause=_RETURN),
+        face=Face(tokens=TokenFile(options.token_file) if options.token_file is not None else None),
     )
     logger.info("job %s is served at %s (listening on port %d)", request.name, address, options.port)
     life = JobLife(cluster, job, request, server, address)
     try:
         return await life.run()
+    except asyncio.CancelledError:
+        await life.leave()
+        raise
     finally:
         life.stop()
         await server.stop()

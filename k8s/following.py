@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections import Counter
 
-from ..errors import UsageError
 from .cluster import Cluster, Json
 from .errors import ClusterError, NotFound, Refused, Unreachable
 from .looking_up import controller_pods, find_job, last_status, result_of, worker_pods
@@ -36,10 +36,14 @@ def wait(cluster: Cluster, name: str, timeout: float | None) -> int:
 
 
 def logs(cluster: Cluster, name: str, rank: int | None, controller: bool, follow: bool, tail: int | None) -> int:
-    """Every line bears its pod's own prefix. With `follow`, pods that come later are taken in."""
+    """Every line bears its pod's own prefix. With `follow`, pods that come later are taken in.
+
+    As long as there is nothing to be shown, what that waits for is said on stderr. 1 if there was nothing at all.
+    """
     readers: dict[str, threading.Thread] = {}
     printer = _Printer()
     container = CONTROLLER if controller else WORKER
+    said = ""
     while True:
         job = find_job(cluster, name)
         pods = controller_pods(cluster, name) if controller else _chosen(cluster, name, rank)
@@ -49,18 +53,44 @@ def logs(cluster: Cluster, name: str, rank: int | None, controller: bool, follow
                 arguments = (cluster, pod.name, container, follow, tail, printer)
                 readers[pod.uid] = threading.Thread(target=_read, args=arguments, name=f"log-{pod.name}", daemon=True)
                 readers[pod.uid].start()
-        if not follow:
+        over = result_of(job) is not None
+        if over or not follow:
+            limit = time.monotonic() + _LAST_WORDS if follow else float("inf")
             for reader in readers.values():
-                reader.join()
-            if not readers:
-                raise UsageError(f"no pod of job {name!r} has written anything yet")
-            return 0
-        if result_of(job) is not None:
-            limit = time.monotonic() + _LAST_WORDS
-            for reader in readers.values():
-                reader.join(max(0.0, limit - time.monotonic()))
-            return 0
+                reader.join(min(max(0.0, limit - time.monotonic()), threading.TIMEOUT_MAX))
+        if not printer.has_printed:
+            waits = f"elastic-job: {'' if over else what_is_awaited(cluster, name, rank, controller)}"
+            if over:
+                waits += f"job {name} is over, and nothing is left of what it has written"
+            if waits != said:
+                print(waits, file=sys.stderr, flush=True)
+            said = waits
+        if over or not follow:
+            return 0 if readers else 1
         time.sleep(_LOOK_AGAIN)
+
+
+def what_is_awaited(cluster: Cluster, name: str, rank: int | None, controller: bool) -> str:
+    """Why nothing of a job's output can be seen yet."""
+    found = controller_pods(cluster, name)
+    watched = found if controller else worker_pods(cluster, name)
+    if not watched:
+        if controller or not found:
+            return f"job {name} has no pod yet: its controller has not been started"
+        return f"job {name} has no workers yet: its controller is {_states(found)}"
+    if rank is not None and not controller and not _chosen(cluster, name, rank):
+        return f"no pod of job {name} has rank {rank} yet: {_states(watched)}"
+    if any(pod_of(item).state != "pending" for item in watched):
+        return f"job {name} has not written anything yet: {_states(watched)}"
+    return f"nothing of job {name} has been started yet: {_states(watched)}"
+
+
+def _states(items: list[Json]) -> str:
+    """As "2 pods pending (Unschedulable: ...), 1 running"."""
+    pods = [pod_of(item) for item in items]
+    counts = Counter((pod.state, pod.trouble) for pod in pods)
+    words = [f"{count} {state}{f' ({trouble})' if trouble else ''}" for (state, trouble), count in counts.items()]
+    return f"{'1 pod' if len(pods) == 1 else f'{len(pods)} pods'}: {', '.join(words)}"
 
 
 def _chosen(cluster: Cluster, name: str, rank: int | None) -> list[Json]:
@@ -75,10 +105,14 @@ class _Printer:
     """Whole lines only, whoever writes them."""
 
     def __init__(self) -> None:
+        self.has_printed = False
         self._lock = threading.Lock()
 
     def lines(self, data: bytes) -> None:
+        if not data:
+            return
         with self._lock:
+            self.has_printed = True
             sys.stdout.buffer.write(data)
             sys.stdout.flush()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
@@ -15,6 +16,7 @@ from ..rendezvous.server import Server
 from ..rendezvous.stores.store import StoreUnavailable
 from .acting import Hands, in_thread
 from .cluster import Cluster, Json
+from .errors import ClusterError, NotFound, Refused
 from .looking_up import result_of
 from .naming import RESULT_ANNOTATION, SCALE_ANNOTATION, worker_selector
 from .pods import Pod, pod_of
@@ -28,7 +30,9 @@ logger = logging.getLogger(__name__)
 _LOOK_AGAIN = 1.0  # seconds, also when nothing happens
 _GLANCE = 0.1  # seconds between two looks at whether the job is over
 _PENDING_LONG = 10.0  # seconds after which a pod that does not start is reported
+_FAREWELL = 3.0  # seconds for each thing that a controller still does when it is asked to go
 _END_SLACK = 15.0  # seconds that pods may take longer to end than their grace period
+_DELETED = 143  # exit code of the agents of a job that was deleted
 DEADLINE = 124  # exit code of a job that took longer than --active-deadline
 
 
@@ -203,6 +207,36 @@ class JobLife:
             await self._server.jobs.remove(self._job)
         except StoreUnavailable as error:
             logger.warning("job %s stays in its store: %s", self._request.name, error)
+
+    async def leave(self) -> None:
+        """For a controller that is asked to go. If that is because the job was deleted, its agents are told, who need not look
+        for another controller then, and nothing of it stays in an etcd."""
+        if not await self._is_deleted():
+            return
+        logger.info("job %s was deleted", self._request.name)
+        stop = self._job.command(lambda machine, now: machine.stop(_DELETED, "the job was deleted", now))
+        stopping = asyncio.ensure_future(stop)  # it may never become durable: the ConfigMap goes with the job
+        try:
+            await asyncio.wait_for(self._job.deserted.wait(), _FAREWELL)
+        except asyncio.TimeoutError:
+            logger.info("job %s: not all agents have gone within %g s", self._request.name, _FAREWELL)
+        stopping.cancel()
+        await asyncio.gather(stopping, return_exceptions=True)
+        if self._request.store:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._forget(), _FAREWELL)
+
+    async def _is_deleted(self) -> bool:
+        if self._jobs.listed.is_set() and not self._wanted().exists:
+            return True
+        try:
+            call = in_thread(lambda: self._cluster.job(self._request.name))
+            metadata = (await asyncio.wait_for(call, _FAREWELL))["metadata"]
+        except (NotFound, Refused):
+            return True  # the right to look at it belongs to the job, and goes with it
+        except (ClusterError, asyncio.TimeoutError):
+            return False
+        return bool(metadata["uid"] != self._uid or metadata.get("deletionTimestamp"))
 
     async def _until_durable(self) -> None:
         while True:

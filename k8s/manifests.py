@@ -6,16 +6,21 @@ removes everything.
 
 from __future__ import annotations
 
+import secrets
+from pathlib import PurePosixPath
+
 from .naming import (
     CONTROLLER,
     JOB_LABEL,
     PORT,
     REQUEST_ANNOTATION,
     ROLE_LABEL,
+    TOKEN_FILE,
     controller_account,
     labels,
     status_name,
     store_name,
+    token_name,
 )
 from .pod_parts import Manifest, field, restricted_container, restricted_pod, with_template
 from .request import JobRequest, encode
@@ -27,7 +32,12 @@ _DEADLINE_SLACK = 120  # seconds that a controller has to end the job in order a
 
 def manifests(request: JobRequest, namespace: str) -> list[Manifest]:
     """The Job first. `submit` adds an owner reference to the others."""
-    parts = [controller_job(request), service(request), *(_config_map(name, request) for name in _kept(request))]
+    parts = [
+        controller_job(request),
+        token(request),
+        service(request),
+        *(_config_map(name, request) for name in _kept(request)),
+    ]
     if not request.controller_service_account:
         parts += access(request, namespace)
     if request.network_policy:
@@ -56,6 +66,17 @@ def controller_job(request: JobRequest) -> Manifest:
         "kind": "Job",
         "metadata": {**_metadata(request.name, request), "annotations": {REQUEST_ANNOTATION: encode(request)}},
         "spec": spec,
+    }
+
+
+def token(request: JobRequest) -> Manifest:
+    """A fresh one. It is the kubelet that reads it, for the pods that mount it: no account needs a right to see it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": _metadata(token_name(request.name), request),
+        "stringData": {PurePosixPath(TOKEN_FILE).name: secrets.token_hex(32)},
     }
 
 
@@ -132,6 +153,7 @@ def _metadata(name: str, request: JobRequest) -> Manifest:
 
 def _controller_pod(request: JobRequest) -> Manifest:
     command = ["python3", "-m", "elastic_launch.k8s.controller", "--job", request.name]
+    command += ["--token-file", TOKEN_FILE]
     env = [field("ELASTIC_NAMESPACE", "metadata.namespace"), field("ELASTIC_POD_NAME", "metadata.name")]
     container = restricted_container(CONTROLLER, request.controller_image or request.image, request, command, env)
     container["ports"] = [{"name": "rendezvous", "containerPort": PORT}]
@@ -139,9 +161,9 @@ def _controller_pod(request: JobRequest) -> Manifest:
     container["resources"] = {"requests": {"cpu": "50m", "memory": "128Mi"}}
     spec = restricted_pod(request, container)
     spec["serviceAccountName"] = request.controller_service_account or controller_account(request.name)
-    spec["terminationGracePeriodSeconds"] = 5
+    spec["terminationGracePeriodSeconds"] = 10
     pod: Manifest = {"metadata": {"labels": labels(request.name, CONTROLLER)}, "spec": spec}
     return with_template(pod, request.controller_pod_template, CONTROLLER)
 
 
-__all__ = ["access", "controller_job", "manifests", "network_policy", "owned", "service"]
+__all__ = ["access", "controller_job", "manifests", "network_policy", "owned", "service", "token"]

@@ -15,6 +15,9 @@ SCALE_ANNOTATION = "elastic-launch/scale"
 RESULT_ANNOTATION = "elastic-launch/result"
 """On the Job: how it has ended, as JSON."""
 
+TOKEN_FILE = "/var/run/elastic-launch/token"
+"""In every pod of a job: the content of its Secret."""
+
 CONTROLLER, WORKER = "controller", "worker"  # roles, and the names of the containers
 PORT = 29600
 
@@ -56,6 +59,11 @@ def store_name(job: str) -> str:
 def status_name(job: str) -> str:
     """The ConfigMap that holds what `elastic-job status` shows."""
     return f"{job}-status"
+
+
+def token_name(job: str) -> str:
+    """The Secret with what agents show to the rendezvous server."""
+    return f"{job}-token"
 
 
 def service_variable(job: str) -> str:

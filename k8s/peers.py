@@ -96,21 +96,6 @@ class Peers:
             self._settled.discard(uid)
 
 
-class _NotAgainSoon(logging.Filter):
-    """Lets the same words through once a minute: where the rights are missing, each list fails, and there is one a second."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._said: dict[str, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        words, now = record.getMessage(), time.monotonic()
-        if now < self._said.get(words, float("-inf")) + _IDLE:
-            return False
-        self._said = {known: at for known, at in self._said.items() if now < at + _IDLE} | {words: now}
-        return True
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns only if it cannot begin."""
     parser = argparse.ArgumentParser(prog="elastic-peers", description=__doc__)
@@ -124,8 +109,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tls-key", type=Path, metavar="F", help="its private key")
     options = parser.parse_args(arguments)
     logs.configure("info")
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(_NotAgainSoon())
     try:
         files = (options.token_file, options.tls_ca, options.tls_cert, options.tls_key)
         server = ServerFace(options.rendezvous.split(","), options.job, *files)

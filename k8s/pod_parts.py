@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import Any
 
 from .merging import merge
-from .naming import JOB_LABEL
+from .naming import JOB_LABEL, TOKEN_FILE, token_name
 from .request import JobRequest
 
 Manifest = dict[str, Any]
@@ -28,7 +29,10 @@ def restricted_container(
         "image": image,
         "command": command,
         "env": [*variables({"HOME": "/tmp", "PYTHONUNBUFFERED": "1"}), *env],
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "token", "mountPath": str(PurePosixPath(TOKEN_FILE).parent), "readOnly": True},
+        ],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -53,7 +57,10 @@ def restricted_pod(request: JobRequest, container: Manifest) -> Manifest:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [container],
-        "volumes": [{"name": "tmp", "emptyDir": {}}],
+        "volumes": [
+            {"name": "tmp", "emptyDir": {}},
+            {"name": "token", "secret": {"secretName": token_name(request.name), "defaultMode": 0o440}},
+        ],
     }
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .cluster import Json, told
-from .errors import ClusterError, Expired, Unreachable
+from .errors import ClusterError, Expired, Refused, Unreachable
 
 logger = logging.getLogger(__name__)
 
@@ -135,6 +135,7 @@ class Watcher:
         self._changed = changed
         self._lock = threading.Lock()
         self._stopping = threading.Event()
+        self._trouble: type[ClusterError] | None = None
         self._thread = threading.Thread(target=self._run, name=f"watch-{name}", daemon=True)
 
     def start(self) -> None:
@@ -157,16 +158,27 @@ class Watcher:
             try:
                 self.round()
             except ClusterError as error:
-                logger.warning("%s: %s; listing again", self._thread.name, error)
+                self._say_once(error)
             except Exception:
                 logger.exception("%s has failed; listing again", self._thread.name)
             self._stopping.wait(_PAUSE * random.uniform(0.5, 1.0))
+
+    def _say_once(self, error: ClusterError) -> None:
+        """Of each kind, until a list succeeds: what is in the way may stay there for hours."""
+        if type(error) is self._trouble:
+            return
+        self._trouble = type(error)
+        hint = ": give this account the right to list and watch them" if isinstance(error, Refused) else ""
+        logger.warning("%s: %s%s; listing again until it works", self._thread.name, error, hint)
 
     def round(self) -> None:
         """One list, and watches from there on, until something other than the server's own limit ends one."""
         items, version = self._source.list()
         with self._lock:
             self.cache.replace(items, version)
+        if self._trouble is not None:
+            logger.info("%s: the API server answers again", self._thread.name)
+            self._trouble = None
         self.listed.set()
         self._changed()
         while not self._stopping.is_set():

@@ -6,7 +6,7 @@ or release it, as its labels do not match.
 
 from __future__ import annotations
 
-from .naming import PORT, WORKER, labels, pod_name
+from .naming import PORT, TOKEN_FILE, WORKER, labels, pod_name
 from .pod_parts import Manifest, field, restricted_container, restricted_pod, variables, with_template
 from .request import JobRequest
 
@@ -63,6 +63,7 @@ def _command(request: JobRequest, server: str) -> list[str]:
     flags = {
         "--rendezvous": f"http://{host}:{PORT}",
         "--job": request.name,
+        "--token-file": TOKEN_FILE,
         "--min": spec.min,
         "--max": spec.max,
         "--nproc-per-node": request.nproc_per_pod,

@@ -9,6 +9,7 @@ import signal
 import traceback
 import uuid
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..errors import AuthorizationError, ElasticError, RendezvousError
@@ -19,14 +20,18 @@ from . import exits
 from .address import address_towards_any
 from .adopted import reap_adopted
 from .ending import Ending
+from .endpoint import Seat, take_seat
 from .guarding import Guard
 from .logs import ReporterHandler
 from .options import Options
-from .output import OutputThread
+from .output.log_folders import host_folder
+from .output.room import Output
 from .peer_watch import PeerWatch
+from .process_groups import where_it_is_stuck
 from .relay import Relay
 from .reporter import Reporter
 from .serving import JobServer, PortError
+from .signals import SHELL_IS_FIRST, Signals, is_behind_a_first_shell
 from .workers import Workers, make_workers
 
 _PACKAGE = "elastic_launch"
@@ -39,12 +44,12 @@ _WATCH_PERIOD = 1.0  # seconds
 class Agent:
     """One agent. `run` returns the exit code, when no process, port or thread of it is left that matters."""
 
-    def __init__(self, options: Options, environ: Mapping[str, str], guard: Guard, output: OutputThread) -> None:
+    def __init__(self, options: Options, environ: Mapping[str, str], guard: Guard, output: Output) -> None:
         self._options = options
         self._environ = environ
         self._guard = guard
         self._output = output
-        self._reporter = Reporter(output, options.host)
+        self._reporter = self._make_reporter()
         self._log_handler = ReporterHandler(self._reporter)
         self._name = uuid.uuid4().hex
         self._loop = asyncio.get_running_loop()
@@ -59,26 +64,41 @@ class Agent:
         self._meeting: MeetingServer | None = None
         self._peer_watch: PeerWatch | None = None
 
+    def _make_reporter(self) -> Reporter:
+        options = self._options
+        if options.log_dir is None:
+            return Reporter(self._output, options.host)
+        try:
+            folder = host_folder(options.log_dir, options.job, options.host)
+            reporter = Reporter(self._output, options.host, self._output.open_common_log(folder / "agent.log"))
+            reporter.say(f"logs are in {folder}")
+        except OSError as error:
+            reporter = Reporter(self._output, options.host)
+            reporter.say(f"warning: no log of this agent's own can be written: {error}")
+        return reporter
+
     async def run(self) -> int:
         logging.getLogger(_PACKAGE).addHandler(self._log_handler)
         self._loop.set_exception_handler(self._on_bug)
         self._guard.watch(self._loop)
-        self._loop.add_signal_handler(signal.SIGINT, self._interrupted)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            self._loop.add_signal_handler(number, self._terminated, number)
+        signals = Signals(self._loop, self._options.drain_signals, self._leave_the_job, self._interrupted)
+        if is_behind_a_first_shell():
+            self._reporter.say(SHELL_IS_FIRST)
         life = asyncio.ensure_future(self._ending_with_its_errors(self._live()))
         try:
             ending = await self._ending
             await self._end_workers(ending)
             await self._leave(ending, life)
         finally:
+            signals.close()
             life.cancel()
             await self._close()
         return ending.code
 
     async def _live(self) -> None:
+        seat = await self._take_seat()
         options = self._options
-        address = options.address or await self._find_address()
+        address = options.address or (seat.address if seat is not None else await self._find_address())
         self._meeting = MeetingServer(address)
         workers = self._workers = make_workers(
             options, self._environ, address, self._name, self._output, self._guard, self._reporter
@@ -87,8 +107,8 @@ class Agent:
         urls = options.urls
         if options.serves:
             relay.start_all()  # first: they import for longer than the server does
-            self._server = await JobServer.start(address, options)
-            self._invite(self._server.url)
+            self._server = await JobServer.start(address, options, seat.listener if seat is not None else None)
+            self._invite(self._server.url if options.endpoint is None else options.endpoint.url)
             urls = (self._server.url,)
         tokens = options.access.tokens()
         self._client = Client(
@@ -112,6 +132,19 @@ class Agent:
             for task in watching:
                 task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
+
+    async def _take_seat(self) -> Seat | None:
+        """Of the agent that serves at the endpoint; one that does not joins there. None without an endpoint, too."""
+        endpoint = self._options.endpoint
+        if endpoint is None:
+            return None
+        seat = await take_seat(endpoint, self._options.rendezvous_timeout)
+        if seat is None:
+            self._options = replace(self._options, urls=(endpoint.url,), endpoint=None)
+        else:
+            endpoint = replace(endpoint, port=seat.listener.getsockname()[1])
+            self._options = replace(self._options, endpoint=endpoint)
+        return seat
 
     async def _ending_with_its_errors(self, life: Coroutine[Any, Any, None]) -> None:
         try:
@@ -207,10 +240,10 @@ class Agent:
                     text = f"the rendezvous server has been gone for {gone:.0f} s, and no worker is left here"
                     self._end(Ending(exits.UNREACHABLE, text))
 
-    def _terminated(self, number: int) -> None:
+    def _leave_the_job(self, why: str) -> None:
         if self._ending.done() or (self._relay is not None and self._relay.draining):
             return
-        self._reporter.say(f"{signal.Signals(number).name}: this agent's workers leave the job")
+        self._reporter.say(f"{why}: this agent's workers leave the job")
         if self._relay is None:
             self._end(Ending(exits.SUCCESS, "drained before any worker was started"))
             return
@@ -266,6 +299,11 @@ class Agent:
                 left = ", ".join(str(pid) for worker in slots for pid in worker.pids)
                 self._reporter.say(f"killing the workers that have not ended within --shutdown-timeout: pid {left}")
             await slots.kill_all()
+            for pid in [pid for worker in slots for pid in worker.pids]:
+                self._reporter.say(
+                    f"warning: pid {pid} does not end on SIGKILL: it is stuck in the kernel ({where_it_is_stuck(pid)})."
+                    " This agent ends without it; if it stays, what it holds (a GPU, a mount) is free after a reboot"
+                )
         await slots.drained()
 
     async def _leave(self, ending: Ending, life: asyncio.Future[None]) -> None:

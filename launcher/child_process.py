@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from .guard import kill_group
+from .guard import kill_group, signal_marked
 from .guarding import Guard
-from .output import OutputThread
-from .worker_output import WorkerOutput
+from .output.prefixes import Label
+from .output.room import Output
+from .process_groups import has_live_members, killed_by
 
 _DRAIN_LIMIT = 1.0  # seconds to read the output of a dead process whose pipe another process holds
+_FOLLOWERS_LIMIT = 30.0  # seconds that what a terminated process has started has for its own end
+_FOLLOWERS_PERIOD = 0.05  # seconds
 
 
 class Started(Protocol):
@@ -30,23 +34,31 @@ class Started(Protocol):
 class ChildProcess:
     """It leads a session and a process group of its own. If the agent dies it gets SIGKILL, and the guard kills its group.
 
-    `on_end` is called once, with the exit code (128 + n for signal n), when all that it wrote itself has been read.
+    `on_end` is called once, with the exit code (128 + n for signal n), when all that it wrote itself has been read. Nothing of
+    its group outlives it. What has left its group for a session of its own does so only if the process ended with 0.
     """
 
     def __init__(
         self,
         start: Callable[[int, int], Started],
-        output: OutputThread,
+        output: Output,
         guard: Guard,
-        label: Callable[[], str],
+        label: Callable[[], Label],
         logs: Path | None,
         on_end: Callable[[int], None],
+        mark: str = "",
     ) -> None:
-        """`start` is given the descriptors that are to be its standard output and error. OSError if it cannot be started."""
+        """`start` is given the descriptors that are to be its standard output and error. OSError if it cannot be started.
+
+        `mark` is a NAME=value of its environment by which what it has started is known, wherever that went.
+        """
         self._guard = guard
         self._on_end = on_end
+        self._mark = mark.encode()
+        self._was_asked_to_end = False
         self._loop = asyncio.get_running_loop()
         self._drain: asyncio.Task[None] | None = None
+        self._followers: asyncio.Task[None] | None = None
         (stdout, stdout_end), (stderr, stderr_end) = os.pipe(), os.pipe()
         try:
             self._process = start(stdout_end, stderr_end)
@@ -58,9 +70,9 @@ class ChildProcess:
             os.close(stdout_end)
             os.close(stderr_end)
         self.pid = self._process.pid
-        guard.add(self.pid)
-        self._stdout = WorkerOutput(stdout, 1, output, label, logs and logs / "stdout.log")
-        self._stderr = WorkerOutput(stderr, 2, output, label, logs and logs / "stderr.log")
+        guard.add(self.pid, mark)
+        self._stdout = output.take(stdout, 1, label, logs)
+        self._stderr = output.take(stderr, 2, label, logs)
         self._pidfd = os.pidfd_open(self.pid)
         self._loop.add_reader(self._pidfd, self._died)
 
@@ -71,6 +83,7 @@ class ChildProcess:
     def send_signal(self, number: int) -> None:
         """To the process and all of its group."""
         if not self.has_ended:
+            self._was_asked_to_end |= number == signal.SIGTERM
             kill_group(self.pid, number)
 
     def tail(self) -> str:
@@ -89,6 +102,19 @@ class ChildProcess:
     def _died(self) -> None:
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
+        if self._was_asked_to_end and killed_by(self.pid) == signal.SIGTERM:
+            # A shell that was in front of the program: the program itself still handles the same signal.
+            self._followers = self._loop.create_task(self._wait_for_followers())
+        else:
+            self._end()
+
+    async def _wait_for_followers(self) -> None:
+        deadline = self._loop.time() + _FOLLOWERS_LIMIT
+        while has_live_members(self.pid) and self._loop.time() < deadline:
+            await asyncio.sleep(_FOLLOWERS_PERIOD)
+        self._end()
+
+    def _end(self) -> None:
         # Before the process is reaped its number cannot be given to another process group.
         kill_group(self.pid)
         self._guard.remove(self.pid)
@@ -96,8 +122,10 @@ class ChildProcess:
         # Whoever waits for it is to hear of its end at once: what it wrote itself is in the pipes already.
         self._stdout.read_what_is_there()
         self._stderr.read_what_is_there()
-        self._drain = self._loop.create_task(self._read_the_rest())
+        self._drain = self._loop.create_task(self._read_the_rest(with_the_escaped=code != 0))
         self._on_end(code if code >= 0 else 128 - code)
 
-    async def _read_the_rest(self) -> None:
+    async def _read_the_rest(self, with_the_escaped: bool) -> None:
+        if with_the_escaped and self._mark:
+            await self._loop.run_in_executor(None, signal_marked, self._mark)
         await asyncio.gather(self._stdout.drain(_DRAIN_LIMIT), self._stderr.drain(_DRAIN_LIMIT))

@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..errors import UsageError
+
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
@@ -40,3 +42,23 @@ def _listed_by_nvidia_smi() -> int:
 def count_cpus() -> int:
     """CPUs that this process may run on."""
     return len(os.sched_getaffinity(0))
+
+
+def workers_per_node(value: str, where: str, environ: Mapping[str, str]) -> int:
+    """What `value` of --nproc-per-node comes to on this host: a number, or auto, gpu or cpu. UsageError if it is none."""
+    if value == "cpu":
+        return count_cpus()
+    if value in ("gpu", "auto"):
+        gpus = count_gpus(environ)
+        if gpus == 0 and value == "gpu":
+            raise UsageError(f"{where} is 'gpu', but this host has no NVIDIA GPU: give a number, or auto")
+        return gpus or count_cpus()
+    if value == "xpu":
+        raise UsageError(f"{where} is 'xpu', but only NVIDIA GPUs are counted: give a number")
+    try:
+        count = int(value)
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise UsageError(f"{where} is {value!r}: give a whole number of at least 1, or auto, gpu or cpu")
+    return count

@@ -22,7 +22,7 @@ INTERRUPTED = 130  # stopped by SIGINT
 
 TABLE = f"""\
 exit codes:
-  {SUCCESS}    the job is done, or this agent was drained (SIGTERM, SIGHUP)
+  {SUCCESS}    the job is done, or this agent was drained (SIGTERM, SIGHUP, SIGQUIT)
   {USAGE}    bad flags
   {REJECTED}   this agent's workers do not fit the job (another model or optimizer)
   {UNREACHABLE}   no rendezvous server answered within --rendezvous-timeout

@@ -18,7 +18,7 @@ class Guard:
     """One live guard process at all times, from `__init__` to `close`."""
 
     def __init__(self) -> None:
-        self._groups: set[int] = set()
+        self._groups: dict[int, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -33,13 +33,14 @@ class Guard:
         self._loop = loop
         loop.add_reader(self._pidfd, self._replace)
 
-    def add(self, group: int) -> None:
-        self._groups.add(group)
-        self._tell(f"+{group}\n")
+    def add(self, group: int, mark: str = "") -> None:
+        """`mark`, a NAME=value, is what all descendants of the group's leader carry in their environment."""
+        self._groups[group] = mark
+        self._tell(f"+{group} {mark}\n")
 
     def remove(self, group: int) -> None:
         """To be called while the group's leader is not yet reaped, so that its number cannot belong to anybody else."""
-        self._groups.discard(group)
+        self._groups.pop(group, None)
         self._tell(f"-{group}\n")
 
     def close(self) -> None:
@@ -73,8 +74,8 @@ class Guard:
         self._pidfd = os.pidfd_open(self._process.pid)
         if self._loop is not None:
             self._loop.add_reader(self._pidfd, self._replace)
-        for group in self._groups:
-            self._tell(f"+{group}\n")
+        for group, mark in self._groups.items():
+            self._tell(f"+{group} {mark}\n")
 
     def _tell(self, line: str) -> None:
         if self._process is None:

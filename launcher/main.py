@@ -12,7 +12,7 @@ from .options import parse
 if TYPE_CHECKING:
     from .guarding import Guard
     from .options import Options
-    from .output import OutputThread
+    from .output.room import Output
 
 _FLUSH_LIMIT = 5.0  # seconds for output that nobody takes
 
@@ -28,11 +28,11 @@ def run(options: Options) -> int:
     import asyncio
 
     from .guarding import Guard
-    from .output import OutputThread
+    from .output.room import Output
 
     guard = Guard()
     try:
-        output = OutputThread()
+        output = Output(options.output, os.environ)
         code = asyncio.run(_run(options, guard, output))
         output.close(_FLUSH_LIMIT)
         return code
@@ -40,7 +40,7 @@ def run(options: Options) -> int:
         guard.close()
 
 
-async def _run(options: Options, guard: Guard, output: OutputThread) -> int:
+async def _run(options: Options, guard: Guard, output: Output) -> int:
     from .agent import Agent
 
     return await Agent(options, os.environ, guard, output).run()

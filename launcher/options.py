@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import socket
-from collections import ChainMap
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,29 +17,35 @@ from ..rendezvous import worker_environment
 from ..rendezvous.names import check_job_name
 from .access import Access
 from .address import AddressError, address_of_interface, checked_address
-from .devices import count_cpus, count_gpus
-from .flags import own
+from .devices import count_gpus, workers_per_node
+from .endpoint import Endpoint
+from .flags import own, torchrun
+from .flags.output_words import log_folder, output_settings
 from .flags.parsing import build_parser
-from .flags.words import Said, Words, from_flags, from_variables
+from .flags.words import Said, Words, flags_first, from_flags, from_variables, is_on
+from .output.settings import OutputSettings
 from .peer_selector import checked_selector
-from .program import Program, find_program
+from .program import Program, checked_executable, find_program
 from .self_joining import imported_names, joins_by_itself
+from .signal_names import DRAINING, draining_signals
 
 DEFAULT_JOB = "default"
 _ON_CHANGE = ("auto", "in-process", "restart")
-_ON = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
 @dataclass(frozen=True)
 class Options:
     """Durations in seconds. `min` and `max` count workers of the job, `nproc` those of this agent.
 
-    `urls` are the rendezvous servers, empty if this agent serves the job itself. `describes_job` says whether this agent has
+    `urls` are the rendezvous servers, empty if this agent serves the job itself, or finds out by `endpoint` where it is
+    served. `describes_job` says whether this agent has
     a say in what the job is: it serves it, or was given --min or --max. `address` is what everything binds and advertises,
     None for that of the route to the server. `pod` is the unique id of the Kubernetes pod that this is, empty outside of one.
     `watch_pods` is a label selector of this agent's peers, which it watches; empty to watch none.
     `command` is what a worker runs that takes part in the job itself. With `restarts`, workers run `program`, which is started
-    again at each change; `uses_torch` and `preload` say what is imported ahead of that.
+    again at each change; `uses_torch` and `preload` say what is imported ahead of that. `drain_signals` (numbers) are those on
+    which this agent's workers leave. `role` is the workers' ROLE_NAME; with `virtual_local_rank` each of them sees one GPU
+    alone; `numa_binding` says how they are bound. `verbose` shows the protocol, `quiet` leaves the summary out.
     """
 
     command: tuple[str, ...]
@@ -50,6 +55,7 @@ class Options:
     describes_job: bool = True
     job: str = DEFAULT_JOB
     urls: tuple[str, ...] = ()
+    endpoint: Endpoint | None = None
     port: int = 0
     max_restarts: int = 3
     min_timeout: float = 600.0
@@ -61,12 +67,17 @@ class Options:
     pod: str = ""
     watch_pods: str = ""
     log_dir: Path | None = None
+    drain_signals: tuple[int, ...] = DRAINING
     program: Program | None = None
     restarts: bool = False
     uses_torch: bool = False
     preload: tuple[str, ...] = ()
     role: str = "default"
     virtual_local_rank: bool = False
+    output: OutputSettings = field(default_factory=OutputSettings)
+    verbose: bool = False
+    quiet: bool = False
+    numa_binding: str = ""
     access: Access = field(default_factory=Access)
 
     @property
@@ -75,16 +86,21 @@ class Options:
 
 
 def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Options:
-    """Raises SystemExit(2), after a message that says what to do, for everything that cannot work."""
+    """Raises SystemExit(2), after a message that says what to do, for everything that cannot work. So it does after --check."""
     parser = build_parser()
     flags = parser.parse_args(arguments)
-    words = ChainMap({}, *_origins(flags, environ))
-    return _Asked(parser, flags, words, environ).options()
+    try:
+        asked = _Asked(parser, flags, flags_first(_origins(flags, environ)), environ)
+    except UsageError as error:
+        parser.error(str(error))
+    if flags.check:
+        sys.exit(asked.check())
+    return asked.options()
 
 
 def _origins(flags: argparse.Namespace, environ: Mapping[str, str]) -> list[dict[str, Said]]:
-    """What was said, by whom; who comes first has the last word."""
-    return [from_flags(flags, own.NAMES), from_variables(environ, own.NAMES)]
+    """What was said, by whom; of two flags, or of two variables, the first one counts."""
+    return [from_flags(flags, own.NAMES), from_variables(environ, own.NAMES), torchrun.said(flags, environ)]
 
 
 class _Asked:
@@ -98,14 +114,30 @@ class _Asked:
         self._words = words
         self._environ = environ
 
+    def check(self) -> int:
+        """The exit code."""
+        from .checking.check import check
+
+        in_a_lone_pod = bool(self._environ.get("KUBERNETES_SERVICE_HOST")) and not {"rendezvous", "standalone"} & {
+            *self._words
+        }
+        urls = () if in_a_lone_pod else self._urls()
+        return check(urls, self._job(), self._access(urls), self._environ, in_a_lone_pod)
+
     def options(self) -> Options:
+        if self._flags.script is None:
+            self._fail("the following arguments are required: script")
         program = self._program()
         names = imported_names(program)
-        urls = self._urls()
-        minimum, maximum, nproc = self._sizes(serves=not urls)
+        python = self._python()
+        output = output_settings(self._words, self._fail, folds_tracebacks=not self._is_on("verbose"))
+        endpoint = self._endpoint()
+        urls = () if endpoint is not None else self._urls()
+        serves = not urls and endpoint is None
+        minimum, maximum, nproc = self._sizes(serves)
         return Options(
-            command=program.command(),
-            program=program,
+            command=program.command(python or sys.executable),
+            program=program.under(python) if python else program,
             restarts=self._restarts(names),
             uses_torch=program.kind == "executable" or "torch" in names,
             preload=self._preload(),
@@ -115,17 +147,25 @@ class _Asked:
             describes_job=not urls or self._text("min") is not None or self._text("max") is not None,
             job=self._job(),
             urls=urls,
-            port=self._port(serves=not urls),
+            endpoint=endpoint,
+            port=self._port(serves),
             max_restarts=self._count("max_restarts", least=0, default=3),
             min_timeout=self._seconds("min_timeout", 600.0),
             hang_timeout=self._seconds("hang_timeout", 300.0),
             shutdown_timeout=self._seconds("shutdown_timeout", 30.0),
             rendezvous_timeout=self._seconds("rendezvous_timeout", 60.0),
-            address=self._address(serves=not urls),
+            address=self._address(serves),
             host=self._environ.get(worker_environment.HOST) or socket.gethostname(),
             pod=self._environ.get(worker_environment.POD, ""),
             watch_pods=self._watch_pods(),
-            log_dir=self._log_dir(),
+            log_dir=log_folder(self._words, output, self._fail),
+            output=output,
+            verbose=self._is_on("verbose"),
+            quiet=self._is_on("quiet"),
+            drain_signals=self._drain_signals(),
+            role=self._role(),
+            virtual_local_rank=self._is_on("virtual_local_rank"),
+            numa_binding=self._numa_binding(program),
             access=self._access(urls),
         )
 
@@ -164,8 +204,10 @@ class _Asked:
     def _sizes(self, serves: bool) -> tuple[int, int, int]:
         """`min`, `max` and `nproc`, which lean on each other where they were not given."""
         nproc = self._nproc()
-        minimum = self._count("min", least=1, default=1)
         maximum = self._count("max", least=1, default=0)
+        # As torchrun means it: scripts that were written for so many workers never see fewer.
+        is_fixed = serves and maximum == 0 and nproc > 0
+        minimum = self._count("min", least=1, default=nproc if is_fixed else 1)
         if maximum:
             most = f"--max {maximum}"
         elif nproc:
@@ -186,33 +228,54 @@ class _Asked:
         given = self._text("nproc_per_node")
         if given is None:
             return 0
-        value, where = given
-        if value == "cpu":
-            return count_cpus()
-        if value in ("gpu", "auto"):
-            gpus = count_gpus(self._environ)
-            if gpus == 0 and value == "gpu":
-                self._fail(f"{where} is 'gpu', but this host has no NVIDIA GPU: give a number, or auto")
-            return gpus or 1
         try:
-            count = int(value)
-        except ValueError:
-            count = 0
-        if count < 1:
-            self._fail(f"{where} is {value!r}: give a whole number of at least 1, or auto, gpu or cpu")
-        return count
+            return workers_per_node(given.value, given.where, self._environ)
+        except UsageError as error:
+            self._fail(str(error))
+
+    def _is_on(self, name: str) -> bool:
+        given = self._text(name)
+        try:
+            return given is not None and is_on(given.value)
+        except UsageError as error:
+            self._fail(f"{given.where if given else name} {error}")
+
+    def _endpoint(self) -> Endpoint | None:
+        """None if the agents do not meet at one, or --rendezvous or --standalone has the word."""
+        given, rendezvous = self._text("endpoint"), self._text("rendezvous")
+        if given is None or self._is_on("standalone"):
+            return None
+        if rendezvous is not None:
+            if given.where.startswith("-") and rendezvous.where.startswith("-"):
+                self._fail(
+                    f"{rendezvous.where} and {given.where} both say where the agents meet: leave one of them out"
+                )
+            if not given.where.startswith("-"):
+                return None
+        if self._text("max") is None:
+            self._fail(
+                f"{given.where} is for the agents of several hosts: say how many workers there may be, with --max"
+            )
+        try:
+            chosen = self._text("serves_endpoint")
+            return Endpoint.parse(given.value, None if chosen is None else self._is_on("serves_endpoint"))
+        except UsageError as error:
+            self._fail(f"{given.where}: {error}")
 
     def _urls(self) -> tuple[str, ...]:
         given = self._text("rendezvous")
-        standalone = self._text("standalone")
-        if standalone is not None and standalone[0].lower() not in _ON:
-            self._fail(f"{standalone[1]} is {standalone[0]!r}: give 1 or 0")
-        alone = standalone is not None and _ON[standalone[0].lower()]
+        alone = self._is_on("standalone")
         if given is not None and alone:
             self._fail(f"{given[1]} and --standalone contradict each other: leave one of them out")
         if given is not None:
             return tuple(self._checked_url(url.strip(), given[1]) for url in given[0].split(","))
-        if self._environ.get("KUBERNETES_SERVICE_HOST") and not alone:
+        several = self._text("several_nodes")
+        if several is not None and not alone:
+            self._fail(
+                f"{several.where} is {several.value!r}, but nothing says where the nodes meet: give --rdzv-endpoint HOST:PORT"
+                " with the name of one of them, the same on all (localhost:29400 for agents of one machine)"
+            )
+        if self._environ.get("KUBERNETES_SERVICE_HOST") and not alone and self._text("one_node") is None:
             self._fail(
                 "this is a pod, and no --rendezvous was given: it would train on its own, beside its peers. Give"
                 " --rendezvous http://SERVICE:PORT (or ELASTIC_RENDEZVOUS), or --standalone if that is what you want"
@@ -234,7 +297,7 @@ class _Asked:
         if port > 65535:
             self._fail(f"--port is {port}: give a port from 1 to 65535, or 0 for any free one")
         if port and not serves:
-            self._fail("--port is for the server in this agent, but --rendezvous names another server: leave one out")
+            self._fail("--port is for the server in this agent, but another place was given to meet at: leave one out")
         return port
 
     def _job(self) -> str:
@@ -270,19 +333,6 @@ class _Asked:
         except UsageError as error:
             self._fail(f"{given[1]}: {error}")
 
-    def _log_dir(self) -> Path | None:
-        given = self._text("log_dir")
-        if given is None:
-            return None
-        folder, where = Path(given[0]), given[1]
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            self._fail(f"{where} is {given[0]!r}, which cannot be used: {error.strerror}")
-        if not os.access(folder, os.W_OK | os.X_OK):
-            self._fail(f"{where} is {given[0]!r}, which cannot be written to")
-        return folder.absolute()
-
     def _access(self, urls: Sequence[str]) -> Access:
         given = {name: self._text(name) for name in ("token_file", "tls_ca", "tls_cert", "tls_key")}
         access = Access(**{name: Path(text[0]).absolute() for name, text in given.items() if text is not None})
@@ -303,8 +353,47 @@ class _Asked:
         given = self._text("preload")
         return tuple(name.strip() for name in given.value.split(",") if name.strip()) if given else ()
 
-    def _program(self) -> Program:
+    def _drain_signals(self) -> tuple[int, ...]:
+        given = self._text("signals_to_handle")
         try:
-            return find_program(self._flags.script, self._flags.args, as_module=self._flags.module)
+            return DRAINING if given is None else draining_signals(given.value)
+        except UsageError as error:
+            self._fail(f"{given.where if given else ''}: {error}")
+
+    def _role(self) -> str:
+        given = self._text("role")
+        return "default" if given is None else given.value
+
+    def _numa_binding(self, program: Program) -> str:
+        given = self._text("numa_binding")
+        if given is None:
+            return ""
+        if program.kind == "executable":
+            self._fail(f"{given.where} is for Python scripts: put `numactl` in front of {program.name!r} instead")
+        if count_gpus(self._environ) == 0:
+            self._fail(f"{given.where} binds workers near their GPUs, but this host has no NVIDIA GPU: leave it out")
+        return given.value
+
+    def _python(self) -> str:
+        """Another interpreter than this one, by torchrun's variable; empty for this one."""
+        given = self._environ.get("PYTHON_EXEC", "")
+        try:
+            return checked_executable(given) if given else ""
+        except UsageError as error:
+            self._fail(f"PYTHON_EXEC: {error}")
+
+    def _program(self) -> Program:
+        is_module = self._flags.module or self._is_on("module")
+        is_script, is_executable = self._is_on("run_path"), self._is_on("no_python")
+        if is_module and (is_script or is_executable):
+            self._fail("-m runs a Python module: leave out --no-python and --run-path, or -m")
+        try:
+            return find_program(
+                self._flags.script,
+                self._flags.args,
+                as_module=is_module,
+                as_executable=is_executable and not is_script,
+                as_script=is_script,
+            )
         except UsageError as error:
             self._fail(str(error))

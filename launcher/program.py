@@ -26,21 +26,32 @@ class Program:
     name: str
     arguments: tuple[str, ...] = ()
 
-    def command(self) -> tuple[str, ...]:
+    def command(self, python: str = sys.executable) -> tuple[str, ...]:
         """The command line of a worker. Scripts and modules run within this package's own main module."""
         if self.kind == "executable":
             return (self.name, *self.arguments)
         flag = ("--module",) if self.kind == "module" else ()
-        return (sys.executable, "-u", "-m", WORKER_MODULE, *flag, self.name, *self.arguments)
+        return (python, "-u", "-m", WORKER_MODULE, *flag, self.name, *self.arguments)
+
+    def under(self, python: str) -> Program:
+        """The same, run by another interpreter, which need not know this package."""
+        if self.kind == "executable":
+            return self
+        how = ("-u", "-m") if self.kind == "module" else ("-u",)
+        return Program("executable", python, (*how, self.name, *self.arguments))
 
 
-def find_program(name: str, arguments: Sequence[str], as_module: bool = False, as_executable: bool = False) -> Program:
+def find_program(
+    name: str, arguments: Sequence[str], as_module: bool = False, as_executable: bool = False, as_script: bool = False
+) -> Program:
     """`python train.py`, `python -m train` and `./run.sh` are understood too. UsageError for what cannot be run."""
     rest = tuple(arguments)
     if as_module:
         return Program("module", _checked_module(name), rest)
     if as_executable:
-        return Program("executable", _checked_executable(name), rest)
+        return Program("executable", checked_executable(name), rest)
+    if as_script:
+        return Program("script", _checked_script(name), rest)
     if _INTERPRETER.fullmatch(name) and not Path(name).exists():
         while rest and rest[0] == "-u":  # as workers always do
             rest = rest[1:]
@@ -66,7 +77,7 @@ def _is_executable(name: str) -> bool:
     return not (first.startswith(b"#!") and b"python" in first)
 
 
-def _checked_executable(name: str) -> str:
+def checked_executable(name: str) -> str:
     if shutil.which(name) is None:
         raise UsageError(f"program {name!r} cannot be run: it is neither a file that may be executed nor in the PATH")
     return name

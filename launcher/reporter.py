@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from .output import OutputThread
-
-STDERR = 2
+from .output.room import Output
+from .output.sinks import LogFile
 
 
 class Reporter:
-    """Lines with the agent's own prefix."""
+    """Lines with the agent's own prefix, also written to `log` if there is one."""
 
-    def __init__(self, output: OutputThread, host: str) -> None:
+    def __init__(self, output: Output, host: str, log: LogFile | None = None) -> None:
         self._output = output
-        self._prefix = f"[elastic-launch {host}] "
+        self._host = host
+        self._log = log
         self._said: set[str] = set()
 
     def say(self, text: str) -> None:
         """`text` may have several lines."""
-        lines = [self._prefix + line + "\n" for line in text.splitlines()]
-        self._output.write(STDERR, "".join(lines).encode(errors="backslashreplace"))
+        self._output.say(self._host, text, self._log)
 
     def say_once(self, text: str) -> None:
         if text not in self._said:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 from ..errors import ElasticError, RendezvousError
@@ -24,15 +25,15 @@ class JobServer:
         self.url = server.url
 
     @classmethod
-    async def start(cls, address: str, options: Options) -> JobServer:
-        """PortError if it cannot listen there."""
+    async def start(cls, address: str, options: Options, listener: socket.socket | None = None) -> JobServer:
+        """On `listener` if there is one already. PortError if it cannot listen at the address."""
         # FastAPI is imported by the agents that serve only.
         from ..rendezvous.http.face import Face
         from ..rendezvous.server import Server
 
         try:
             face = Face(tokens=options.access.tokens())
-            return cls(await Server.start(address, options.port, face=face), options.job)
+            return cls(await Server.start(address, options.port, face=face, listener=listener), options.job)
         except RendezvousError as error:
             raise PortError(f"--port {options.port}: {error}") from error
 

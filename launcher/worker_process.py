@@ -21,7 +21,9 @@ from ..rendezvous.progress import Progress, ProgressPage
 from .child_process import ChildProcess
 from .control import ControlLine
 from .guarding import Guard
-from .output import OutputThread
+from .output.log_folders import worker_folder
+from .output.prefixes import Label
+from .output.room import Output
 from .worker import Hooks, Worker
 from .worker_record import WorkerRecord
 
@@ -42,7 +44,7 @@ class Surroundings:
     host: str
     address: str
     slots: int
-    output: OutputThread
+    output: Output
     guard: Guard
     log_dir: Path | None = None
 
@@ -69,6 +71,7 @@ class WorkerProcess(Worker):
                 self._label,
                 self._logs(),
                 self._ended,
+                mark=f"{worker_environment.MARK}={record.worker}",
             )
         except BaseException:
             ours.close()
@@ -141,22 +144,18 @@ class WorkerProcess(Worker):
             preexec_fn=functools.partial(die_with_parent, os.getpid()),
         )
 
-    def _label(self) -> str:
+    def _label(self) -> Label:
         return self.record.label(self._surroundings.host)
 
     def _logs(self) -> Path | None:
-        """The folder of its output's files, made."""
         around = self._surroundings
-        if around.log_dir is None:
-            return None
-        folder = around.log_dir / around.job / around.host / f"worker-{self.record.local_rank}-{self.record.worker[:8]}"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return worker_folder(around.log_dir, around.job, around.host, self.record.local_rank, self.record.worker)
 
     def _environment(self, control: int, page: int) -> dict[str, str]:
         around = self._surroundings
         environ = without_other_launchers(around.environ)
         environ[worker_environment.WORKER] = self.record.worker
+        environ[worker_environment.MARK] = self.record.worker
         environ[worker_environment.CONTROL_FD] = str(control)
         environ[worker_environment.PROGRESS_FD] = str(page)
         environ[worker_environment.LOCAL_RANK] = str(self.record.local_rank)

@@ -21,6 +21,7 @@ from ..rendezvous.messages import (
     ToWorker,
     WorkerClaim,
 )
+from .output.prefixes import Label
 
 
 @dataclass
@@ -98,8 +99,6 @@ class WorkerRecord:
             leaving=self.leaving,
         )
 
-    def label(self, host: str) -> str:
-        """The prefix of its output's lines."""
-        if self.generation == 0:
-            return f"[g0 w{self.local_rank} {host}] "
-        return f"[g{self.generation} r{self.rank} {host}] "
+    def label(self, host: str) -> Label:
+        """Whose output it is that this worker writes."""
+        return Label(host, self.local_rank, self.generation, self.rank)

@@ -7,10 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
 
+from ..rendezvous import worker_environment
 from ..rendezvous.scratch import scratch_folder
 from .guarding import Guard
 from .options import Options
-from .output import OutputThread
+from .output.room import Output
 from .reporter import Reporter
 from .restarting.environment import ScriptSettings
 from .restarting.fork_server import ForkServer
@@ -100,13 +101,13 @@ def make_workers(
     environ: Mapping[str, str],
     address: str,
     agent: str,
-    output: OutputThread,
+    output: Output,
     guard: Guard,
     reporter: Reporter,
 ) -> Workers:
     surroundings = Surroundings(
         command=options.command,
-        environ=_with_threads_bounded(options, environ, reporter),
+        environ=_with_binding(options, _with_threads_bounded(options, environ, reporter)),
         job=options.job,
         host=options.host,
         address=address,
@@ -126,6 +127,10 @@ def _with_threads_bounded(options: Options, environ: Mapping[str, str], reporter
         return environ
     reporter.say("OMP_NUM_THREADS is 1 for each worker, as several share this host: set it to choose otherwise")
     return {**environ, "OMP_NUM_THREADS": "1"}
+
+
+def _with_binding(options: Options, environ: Mapping[str, str]) -> Mapping[str, str]:
+    return {**environ, worker_environment.NUMA_BINDING: options.numa_binding} if options.numa_binding else environ
 
 
 def _is_there(module: str) -> bool:

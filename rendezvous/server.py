@@ -15,20 +15,19 @@ from dataclasses import replace
 
 import uvicorn
 
-from ..errors import RendezvousError
 from .http.app import Election, create_app
 from .http.face import Face
 from .job import NewMembership
 from .jobs import Jobs
+from .listening import listen
 from .membership.machine import Membership
 from .membership.members import Timing
 from .route import address_on_the_way_to
 from .stores.memory import MemoryStore
 from .stores.store import Store
 
-__all__ = ["Election", "Server", "create_app"]
+__all__ = ["Election", "Server", "create_app", "listen"]
 
-_DEAD_PEER = 30  # seconds until an agent's host that acknowledges nothing costs no buffer any more
 _WORDS = 0.3  # seconds for last words and closing handshakes
 
 
@@ -77,12 +76,13 @@ class Server:
         new_membership: NewMembership = Membership,
         election: Election | None = None,
         face: Face = Face(),
+        listener: socket.socket | None = None,
     ) -> Server:
-        """Listens on `host` and `port` (0 for any free one). RendezvousError if that cannot be.
+        """Listens on `host` and `port` (0 for any free one), or on `listener`. RendezvousError if that cannot be.
 
         With `election` it is one of the replicas that share `store`.
         """
-        listener = listen(host, port)
+        listener = listener or listen(host, port)
         if election is not None and not election.url:
             election = replace(election, url=url_of(listener, election.towards, face.scheme))
         server = cls(listener, store or MemoryStore(), timing or Timing(), new_membership, election, face)
@@ -149,22 +149,6 @@ class _QuietServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; "::" takes IPv4 as well. RendezvousError says what is in the way."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        both = family == socket.AF_INET6 and host == "::" and socket.has_dualstack_ipv6()
-        listener = socket.create_server((host, port), family=family, backlog=1024, dualstack_ipv6=both)
-    except OSError as error:
-        raise RendezvousError(
-            f"cannot serve the rendezvous on {host} port {port}: {error.strerror or error}. "
-            "Choose another port (0 for any free one), or stop what listens there"
-        ) from error
-    # Inherited by every accepted connection.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_PEER * 1000)
-    return listener
 
 
 def url_of(listener: socket.socket, towards: str = "", scheme: str = "http") -> str:

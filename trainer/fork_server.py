@@ -2,7 +2,8 @@
 
     python -m elastic_launch.trainer.fork_server DESCRIPTOR MODULE...
 
-DESCRIPTOR is a socket of datagrams to the agent. The first one to the agent is "warm"; each one from it asks for one
+DESCRIPTOR is a socket of datagrams to the agent. The first one to the agent is "warm", or "unfit" if what was imported
+cannot be forked; each one from it asks for one
 process, and is answered with the process's id. A request carries three descriptors: its own text (`Request` as JSON), and
 the standard output and error of the process. The process is the agent's child, not this one's: it is forked twice, and the
 agent adopts it (PR_SET_CHILD_SUBREAPER).
@@ -49,8 +50,14 @@ class _Asked:
 def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(control.fileno(), False)
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = (
+        "1"  # a module that asks for GPUs as it is imported is not to open them
+    )
     for module in sys.argv[2:]:
         _import(module)
+    if _has_opened_gpus():
+        control.send(b"unfit")
+        return
     gc.collect()
     gc.freeze()  # so that no collection in a forked process writes to, and thereby copies, what all share
     control.send(b"warm")
@@ -73,6 +80,17 @@ def _import(module: str) -> None:
         print(
             f"elastic: {module} cannot be imported ahead: {type(error).__name__}: {error}", file=sys.stderr, flush=True
         )
+
+
+def _has_opened_gpus() -> bool:
+    """Whether a forked process could not use CUDA any more: the driver survives no fork."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    child = os.fork()
+    if child == 0:
+        os._exit(int(torch.cuda._is_in_bad_fork()))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
 
 
 def _serve(control: socket.socket) -> _Asked | None:

@@ -7,9 +7,12 @@ import runpy
 import sys
 from types import TracebackType
 
+from .numa import bind_as_asked
+
 
 def run(program: str, as_module: bool) -> None:
     """`sys.argv` is the script's already. What the script raises is raised here."""
+    bind_as_asked(os.environ)
     if as_module:
         sys.path[0] = os.getcwd()
         runpy.run_module(program, run_name="__main__", alter_sys=True)

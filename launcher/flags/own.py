@@ -6,10 +6,13 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from . import output_words
+
 NAMES = (
     "min", "max", "nproc_per_node", "job", "max_restarts", "min_timeout", "hang_timeout", "shutdown_timeout",
-    "rendezvous", "standalone", "port", "rendezvous_timeout", "advertise_address", "network_interface",
-    "on_change", "preload", "token_file", "tls_ca", "tls_cert", "tls_key", "watch_pods", "log_dir",
+    "rendezvous", "endpoint", "standalone", "port", "rendezvous_timeout", "advertise_address", "network_interface",
+    "on_change", "preload", "token_file", "tls_ca", "tls_cert", "tls_key", "watch_pods",
+    *output_words.NAMES,
 )  # fmt: skip
 
 
@@ -36,13 +39,17 @@ class _Version(argparse.Action):
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """All values stay text, None where the flag is missing: variables and defaults come in later."""
     job = parser.add_argument_group("job")
-    job.add_argument("--min", metavar="N", help="fewest workers that train; below it they wait (default 1)")
+    job.add_argument(
+        "--min",
+        metavar="N",
+        help="fewest workers that train; below it they wait (default 1; where --nproc-per-node alone is given, as many)",
+    )
     job.add_argument("--max", metavar="N", help="most workers (default: --nproc-per-node, else the GPUs here, else 1)")
     job.add_argument(
         "--nproc-per-node",
         metavar="N",
-        help="workers of this agent: a number, auto (GPUs, else 1), gpu or cpu (default: --max if this agent serves the"
-        " job, else auto)",
+        help="workers of this agent: a number, auto (GPUs, else CPUs), gpu or cpu (default: --max if this agent serves"
+        " the job, else its GPUs, or 1)",
     )
     job.add_argument("--job", metavar="NAME", help="name of the job (default: default)")
     job.add_argument("--max-restarts", metavar="N", help="crashes of workers that the whole job survives (default 3)")
@@ -71,6 +78,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     meeting.add_argument(
         "--rendezvous", metavar="URL", help="http[s]://HOST:PORT of the job's server; several with commas between them"
     )
+    meeting.add_argument(
+        "--endpoint",
+        metavar="HOST[:PORT]",
+        help="the same on all hosts: the agent on this one serves the job there, the others join it (default port 29400)",
+    )
     meeting.add_argument("--standalone", action="store_const", const="1", help="serve the job alone, also in a pod")
     meeting.add_argument("--port", metavar="PORT", help="port of the server in this agent (default 0: any free one)")
     meeting.add_argument(
@@ -91,7 +103,25 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--log-dir", metavar="DIR", help="also write each worker's output to DIR/JOB/HOST/worker-SLOT-ID/"
+        "--log-dir",
+        metavar="DIR",
+        help="also write each worker's output to DIR/JOB/HOST/worker-SLOT-ID/",
+    )
+    output.add_argument(
+        "--log-max-size", metavar="SIZE", help="a log longer than this is begun anew: 500000, 100M, 0 (default 256M)"
+    )
+    output.add_argument("--log-files", metavar="N", help="files of each log that are kept (default 8)")
+    output.add_argument(
+        "--prefix", metavar="STYLE", help="in front of the workers' lines: full, rank, none or time (default full)"
+    )
+    output.add_argument(
+        "--quiet", action="store_const", const="1", help="no summary at the end (default: about ten lines)"
+    )
+    output.add_argument(
+        "--verbose", action="store_const", const="1", help="show each message between server, agent and workers"
+    )
+    output.add_argument(
+        "--check", action="store_true", help="say what this machine has, what would go wrong and what to do; no script"
     )
     output.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
 
@@ -100,5 +130,6 @@ def add_script(parser: argparse.ArgumentParser) -> None:
     """What is run: everything behind it belongs to it."""
     script = parser.add_argument_group("script")
     script.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name, as in python -m")
-    script.add_argument("script", help="Python script, or module with -m")
-    script.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the script")
+    name = script.add_argument("script", help="Python script, or module with -m")
+    rest = script.add_argument("args", nargs=argparse.REMAINDER, help="arguments of the script")
+    name.required = rest.required = False  # --check does without; options.py asks for it otherwise

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 
 from .. import exits
-from . import own
+from . import own, torchrun
+from .nearest import Parser
+from .words import flag_of
 
 _DESCRIPTION = """\
 Run SCRIPT as an elastic training job: workers may come and go while it trains.
@@ -28,7 +30,7 @@ Every flag has a variable that it overrides: --max-restarts is ELASTIC_MAX_RESTA
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="elastic-launch",
         usage="elastic-launch [flags] [-m] script [args ...]",
         description=_DESCRIPTION,
@@ -36,6 +38,8 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.shortened = [flag_of(name) for name in torchrun.NAMES]
     own.add_flags(parser)
+    torchrun.add_flags(parser)
     own.add_script(parser)
     return parser

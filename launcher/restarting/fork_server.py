@@ -17,7 +17,8 @@ import msgspec
 from ...rendezvous.parent_death import die_with_parent
 from ..child_process import ChildProcess
 from ..guarding import Guard
-from ..output import OutputThread
+from ..output.prefixes import Label
+from ..output.room import Output
 from ..reporter import Reporter
 
 _MODULE = "elastic_launch.trainer.fork_server"
@@ -42,7 +43,7 @@ class ForkServer:
     """One for all slots of an agent. `warm` must be awaited before each use."""
 
     def __init__(
-        self, modules: Sequence[str], environ: Mapping[str, str], output: OutputThread, guard: Guard, reporter: Reporter
+        self, modules: Sequence[str], environ: Mapping[str, str], output: Output, guard: Guard, reporter: Reporter
     ) -> None:
         """Starts to import `modules`; those that are not there are left out."""
         self._modules = modules
@@ -66,7 +67,7 @@ class ForkServer:
 
     @property
     def is_usable(self) -> bool:
-        """False when it has failed again and again: processes must then be started in another way."""
+        """False when it has failed again and again before it was warm: processes must then be started in another way."""
         return self._failures < _MOST_FAILURES
 
     async def warm(self) -> None:
@@ -110,7 +111,7 @@ class ForkServer:
                 lambda stdout, stderr: self._spawn(theirs, stdout, stderr),
                 self._output,
                 self._guard,
-                lambda: "[fork server] ",
+                lambda: Label("", name="fork server"),
                 None,
                 self._ended,
             )
@@ -143,7 +144,10 @@ class ForkServer:
         except OSError:
             said = b""
         if said == b"warm":
+            self._failures = 0
             self._warm.set()
+        elif said == b"unfit":
+            self._give_up("has opened the GPUs while it imported, and cannot be forked")
 
     def _kill(self) -> None:
         if self._process is not None:
@@ -158,11 +162,11 @@ class ForkServer:
     def _ended(self, code: int) -> None:
         if self._control is not None:
             self._forget_control()
-        if self._closing:
+        if self._closing or not self.is_usable:
             return
         self._warm.clear()
         self._failures += 1
-        if self.is_usable:
+        if self._failures < _MOST_FAILURES:
             self._start()
         else:
             self._give_up(f"has ended {_MOST_FAILURES} times, at last with code {code}")

@@ -34,6 +34,7 @@ from ...rendezvous.messages import (
 )
 from ...rendezvous.progress import Progress
 from ..child_process import ChildProcess
+from ..output.log_folders import worker_folder
 from ..reporter import Reporter
 from ..threads import in_a_thread
 from ..worker import Hooks, Worker
@@ -301,11 +302,5 @@ class Keeper(Worker):
         self._hooks.ended(self, code)
 
     def _make_logs(self) -> Path | None:
-        """The folder of its scripts' output, made."""
         settings = self._settings
-        if settings.log_dir is None:
-            return None
-        name = f"worker-{self.record.local_rank}-{self.record.worker[:8]}"
-        folder = settings.log_dir / settings.job / settings.host / name
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return worker_folder(settings.log_dir, settings.job, settings.host, self.record.local_rank, self.record.worker)

@@ -9,14 +9,17 @@ import socket
 import string
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...rendezvous import worker_environment
 from ...rendezvous.parent_death import die_with_parent
 from ..child_process import ChildProcess, Started
 from ..guarding import Guard
-from ..output import OutputThread
+from ..output.prefixes import Label
+from ..output.room import Output
 from ..program import Program
 from ..threads import in_a_thread
 from .fork_server import ForkServer
@@ -50,7 +53,7 @@ class Scripts:
 
     program: Program
     environ: Mapping[str, str]
-    output: OutputThread
+    output: Output
     guard: Guard
     fork_server: ForkServer
     stores: bool
@@ -58,7 +61,7 @@ class Scripts:
     def start(
         self,
         environ: Mapping[str, str],
-        label: Callable[[], str],
+        label: Callable[[], Label],
         logs: Path | None,
         on_end: Callable[[int], None],
     ) -> ChildProcess:
@@ -66,6 +69,9 @@ class Scripts:
         words = {"local_rank": environ["LOCAL_RANK"]}
         arguments = tuple(string.Template(word).safe_substitute(words) for word in self.program.arguments)
         program = Program(self.program.kind, self.program.name, arguments)
+
+        mark = uuid.uuid4().hex
+        environ = {**environ, worker_environment.MARK: mark}
 
         def start(stdout: int, stderr: int) -> Started:
             if program.kind != "executable" and self.fork_server.is_usable:
@@ -79,7 +85,7 @@ class Scripts:
                     return self.fork_server.fork(request, (stdout, stderr))
             return _spawn(program, environ, stdout, stderr)
 
-        return ChildProcess(start, self.output, self.guard, label, logs, on_end)
+        return ChildProcess(start, self.output, self.guard, label, logs, on_end, f"{worker_environment.MARK}={mark}")
 
     async def open_store(self, address: str) -> Store:
         """On `address`, which is this host's. OSError if it does not come up."""
@@ -91,7 +97,7 @@ class Scripts:
                 lambda stdout, stderr: self.fork_server.fork({"store_at": address}, (stdout, stderr, theirs.fileno())),
                 self.output,
                 self.guard,
-                lambda: "[store] ",
+                lambda: Label("", name="store"),
                 None,
                 lambda code: None,
             )

@@ -1,13 +1,8 @@
-"""Real jobs on the cluster that KUBECONFIG names; without one, the tests that need it are skipped.
-
-The pods run this checkout: the machine's own system folders, the virtual environment and the repository are mounted into
-an empty image, so that nothing has to be built. That needs a cluster whose (only) node is this machine.
-"""
+"""Real jobs on the cluster that KUBECONFIG names; without one, the tests that need it are skipped."""
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,10 +15,10 @@ import yaml
 from elastic_launch.k8s.cluster import Cluster
 from elastic_launch.k8s.errors import ClusterError
 
-from .running import EMPTY_IMAGE, ROOT, KubernetesJob
+from .checkout_pod import EMPTY_IMAGE, pod_template
+from .running import KubernetesJob
 
 HOW = "start one with ../shared/cluster/up and export KUBECONFIG=PATH as it prints it"
-SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/etc/ssl")
 
 
 @pytest.fixture(scope="session")
@@ -53,34 +48,6 @@ def until(condition: Callable[[], Any], limit: float) -> Any:
 def _has_account(cluster: Cluster) -> bool:
     accounts = cluster.core.list_namespaced_service_account(cluster.namespace)
     return any(account.metadata.name == "default" for account in accounts.items)
-
-
-def pod_template(container: str, journal: Path) -> dict[str, Any]:
-    """The machine's own Python and this checkout in an empty image."""
-    folders = dict.fromkeys([*SYSTEM, str(ROOT), sys.prefix, sys.base_prefix])
-    venv = Path(sys.prefix).resolve()
-    environment = {
-        "PATH": f"{venv}/bin:/usr/bin:/bin",
-        "PYTHONPATH": str(ROOT),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-    }
-    mounts = [{"name": "journal", "mountPath": "/journal"}]
-    volumes: list[dict[str, Any]] = [{"name": "journal", "hostPath": {"path": str(journal)}}]
-    for number, folder in enumerate(dict.fromkeys([*folders, str(venv)])):
-        mounts.append({"name": f"machine-{number}", "mountPath": folder})
-        volumes.append({"name": f"machine-{number}", "hostPath": {"path": str(Path(folder).resolve())}})
-    return {
-        "containers": [
-            {
-                "name": container,
-                "workingDir": str(ROOT),
-                "env": [{"name": name, "value": value} for name, value in environment.items()],
-                "volumeMounts": mounts,
-            }
-        ],
-        "volumes": volumes,
-    }
 
 
 NewJob = Callable[..., KubernetesJob]

@@ -16,8 +16,6 @@ from elastic_launch.k8s.pods import Pod, pod_of
 
 from ..system.journals import JournalFolder
 
-ROOT = Path(__file__).parent.parent.parent
-EMPTY_IMAGE = "docker.io/library/host:latest"
 LIMIT = 90.0  # seconds for anything that a cluster does
 
 T = TypeVar("T")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from .checkout_pod import EMPTY_IMAGE
 from .conftest import NewJob
-from .running import EMPTY_IMAGE, KubernetesJob
+from .running import KubernetesJob
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.xdist_group("cluster")]
 
@@ -67,8 +68,8 @@ def test_a_deleted_job_leaves_nothing(new_job: NewJob) -> None:
     job = new_job("--min", "1", "--max", "2", **STEADY)
     job.wait_for_world(2)
     assert job.run("delete", job.name) == 0
-    job.until(lambda: not job.pods(), "no pods")
-    for what in ("service", "config_map", "service_account"):
+    job.until(lambda: not job.pods(), "no pods", 20)  # the agents are told: they look for no controller
+    for what in ("service", "config_map", "secret", "service_account"):
         job.until(lambda what=what: not _left(job, what), f"no {what} of the job")
 
 
@@ -77,6 +78,7 @@ def _left(job: KubernetesJob, what: str) -> list[object]:
     call = {
         "service": core.list_namespaced_service,
         "config_map": core.list_namespaced_config_map,
+        "secret": core.list_namespaced_secret,
         "service_account": core.list_namespaced_service_account,
     }[what]
     return list(call(job.cluster.namespace, label_selector=selector).items)

@@ -15,8 +15,8 @@ from elastic_launch.k8s.cluster import Cluster
 from elastic_launch.k8s.merging import merge
 
 from ..system.journals import JournalFolder
-from .conftest import pod_template
-from .running import EMPTY_IMAGE, LIMIT, ROOT
+from .checkout_pod import EMPTY_IMAGE, ROOT, pod_template
+from .running import LIMIT
 from .shell import kubectl
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400), pytest.mark.xdist_group("cluster")]

@@ -10,8 +10,9 @@ import time
 import psutil
 import pytest
 
+from .checkout_pod import ROOT
 from .conftest import NewJob
-from .running import ROOT, KubernetesJob
+from .running import KubernetesJob
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400), pytest.mark.xdist_group("cluster")]
 

@@ -13,7 +13,8 @@ import yaml
 from elastic_launch.k8s.cluster import Cluster, Json
 from elastic_launch.rendezvous.stores.etcd.process import find_etcd
 
-from .running import ROOT, KubernetesJob
+from .checkout_pod import ROOT
+from .running import KubernetesJob
 from .shell import kubectl
 from .test_existing_pods_on_a_cluster import Existing
 

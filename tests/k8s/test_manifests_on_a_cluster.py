@@ -13,8 +13,9 @@ import yaml
 
 from elastic_launch.k8s.cluster import Cluster
 
-from .conftest import pod_template, until
-from .running import EMPTY_IMAGE, ROOT, KubernetesJob
+from .checkout_pod import EMPTY_IMAGE, ROOT, pod_template
+from .conftest import until
+from .running import KubernetesJob
 from .shell import kubectl
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400), pytest.mark.xdist_group("cluster")]
@@ -25,11 +26,20 @@ MAY = ["create jobs.batch", "patch jobs.batch", "delete jobs.batch", "get pods",
 MAY += [
     "list configmaps",
     "create services",
+    "create secrets",
     "create networkpolicies.networking.k8s.io",
     "create roles.rbac.authorization.k8s.io",
     "create serviceaccounts",
 ]
-MAY_NOT = ["get secrets", "create secrets", "create pods/exec", "patch pods", "delete configmaps", "delete services"]
+MAY_NOT = [
+    "get secrets",
+    "list secrets",
+    "delete secrets",
+    "create pods/exec",
+    "patch pods",
+    "delete configmaps",
+    "delete services",
+]
 MAY_NOT += [
     "patch roles.rbac.authorization.k8s.io",
     "escalate roles.rbac.authorization.k8s.io",

@@ -103,4 +103,4 @@ def test_missing_rights_are_said_once_and_not_each_second(double: ApiDouble, tmp
 
     double.script(*[lambda request: request.error(403)] * 10)
     said = asyncio.run(asyncio.wait_for(scenario(), LIMIT))
-    assert len(said) == 1 and "403" in said[0], said
+    assert len(said) == 1 and "trouble 403" in said[0] and "right to list and watch" in said[0], said

@@ -49,6 +49,23 @@ def test_a_worker_pod_runs_the_launcher_without_any_rights(capsys: pytest.Captur
     assert variables["ELASTIC_ADVERTISE_ADDRESS"]["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
 
 
+def test_all_pods_of_a_job_read_one_token_from_its_secret_and_each_job_has_another(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    parts, request = dry_run(capsys, *BASE, "--", "train.py")
+    secret = parts["Secret"]
+    for spec in (worker(request)["spec"], parts["Job"]["spec"]["template"]["spec"]):
+        (volume,) = [volume for volume in spec["volumes"] if volume["name"] == "token"]
+        assert volume["secret"] == {"secretName": secret["metadata"]["name"], "defaultMode": 0o440}
+        container = spec["containers"][0]
+        (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "token"]
+        file = container["command"][container["command"].index("--token-file") + 1]
+        assert file in {f"{mount['mountPath']}/{key}" for key in secret["stringData"]} and mount["readOnly"]
+    again, _ = dry_run(capsys, *BASE, "--", "train.py")
+    assert again["Secret"]["stringData"] != secret["stringData"] and len(secret["stringData"]["token"]) >= 32
+    assert not [rule for rule in parts["Role"]["rules"] if "secrets" in rule["resources"]]
+
+
 def test_worker_pods_are_owned_by_the_job_but_are_none_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     parts, request = dry_run(capsys, *BASE, "--", "train.py")
     pod = worker(request)
@@ -89,12 +106,12 @@ def test_every_flag_comes_to_stand_in_the_pod(capsys: pytest.CaptureFixture[str]
     assert spec["priorityClassName"] == "low" and spec["serviceAccountName"] == "me"
     assert {"name": "A", "value": "b=c"} in container["env"]
     sources = [{key: value for key, value in volume.items() if key != "name"} for volume in spec["volumes"]]
-    assert sources[1:] == [
+    assert sources[2:] == [
         {"hostPath": {"path": "/data"}},
         {"persistentVolumeClaim": {"claimName": "mine"}},
         {"configMap": {"name": "conf"}},
     ]
-    assert container["volumeMounts"][1] == {"name": "volume-0", "mountPath": "/in", "readOnly": True}
+    assert container["volumeMounts"][2] == {"name": "volume-0", "mountPath": "/in", "readOnly": True}
     assert spec["nodeSelector"] == {"pool": "spot"}
     assert {"key": "spot", "operator": "Equal", "value": "yes", "effect": "NoSchedule"} in spec["tolerations"]
     assert {"key": "gpu", "operator": "Exists"} in spec["tolerations"]

@@ -159,3 +159,20 @@ def test_a_pod_that_was_just_made_is_not_forgotten_for_a_list_that_is_older() ->
     assert len(cache.objects()) == 2
     cache.replace([pod("a", 5)], "13")
     assert len(cache.objects()) == 1
+
+
+def test_what_is_in_the_way_for_long_is_said_once_and_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watching, "_PAUSE", 0.01)
+    caplog.set_level("INFO", logger=watching.__name__)
+    broken = [lists(10), *[fails(403)] * 5, *[fails(500)] * 3, lists(20, pod("a", 15)), *[fails(403)] * 5]
+    with watching_double(*broken, lists(30, pod("b", 25))) as (_, watcher):
+        watcher.start()
+        limit = time.monotonic() + 10
+        while names(watcher) != ["b"]:
+            assert time.monotonic() < limit, caplog.messages
+            time.sleep(0.01)
+    said = [message for message in caplog.messages if "listing again" in message]
+    assert [("403" in text, "right to list" in text) for text in said] == [(True, True), (False, False), (True, True)]
+    assert len([message for message in caplog.messages if "answers again" in message]) == 2

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from elastic_launch.launcher.flags.output_words import output_settings
+from elastic_launch.launcher.flags.words import Said
 from elastic_launch.launcher.main import run
 from elastic_launch.launcher.options import Options
 
@@ -20,4 +22,6 @@ if __name__ == "__main__":
         fields[name] = tuple(fields.get(name, ()))
     if fields.get("log_dir"):
         fields["log_dir"] = Path(fields["log_dir"])
-    sys.exit(run(Options(**fields)))
+    said = {name: Said(value, name) for name, value in fields.pop("output_words", {}).items()}
+    output = output_settings(said, sys.exit)
+    sys.exit(run(Options(**fields, output=output)))

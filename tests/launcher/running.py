@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,12 @@ def undisturbed_signals() -> None:
 class RunningAgent:
     """An agent process with its output, read as it comes."""
 
-    def __init__(self, options: dict[str, Any], environ: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, options: dict[str, Any], environ: dict[str, str] | None = None, inside: Sequence[str] = ()
+    ) -> None:
+        """`inside` is a command that runs another one, such as `nohup`; `process` is then that command's."""
         self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "run_agent.py"), json.dumps(options)],
+            [*inside, sys.executable, str(HERE / "run_agent.py"), json.dumps(options)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=ROOT,
@@ -50,6 +54,22 @@ class RunningAgent:
     @property
     def pid(self) -> int:
         return self.process.pid
+
+    def agent_itself(self) -> psutil.Process:
+        """The agent's own process, inside of whatever command it runs in."""
+
+        def find() -> psutil.Process | None:
+            around = psutil.Process(self.pid)
+            for process in [around, *around.children(recursive=True)]:
+                with contextlib.suppress(psutil.Error):
+                    if process.cmdline()[1:2] == [str(HERE / "run_agent.py")]:
+                        return process
+            return None
+
+        wait_until(lambda: find() is not None, "the agent runs")
+        found = find()
+        assert found is not None
+        return found
 
     def wait(self, within: float = WITHIN) -> int:
         code = self.process.wait(within)

@@ -436,7 +436,7 @@ def test_a_worker_s_children_end_with_it(server: ScriptedServer, start_agent: St
 
 
 def test_adopted_orphans_are_reaped(server: ScriptedServer, start_agent: StartAgent, tmp_path: Path) -> None:
-    agent = start_agent(f"escape={tmp_path / 'pid'}", "exit=3", urls=[server.url], adopts=True)
+    agent = start_agent(f"escape={tmp_path / 'pid'}", "exit=0", urls=[server.url], adopts=True)
     server.wait_for(Exited)
     orphan = psutil.Process(wait_for_pid(tmp_path / "pid"))
     wait_until(lambda: orphan.ppid() == agent.pid, "the orphan is adopted")

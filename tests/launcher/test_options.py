@@ -8,6 +8,7 @@ import pytest
 
 from elastic_launch.launcher import devices
 from elastic_launch.launcher.options import Options, parse
+from elastic_launch.launcher.output.routing import Routing, Streams
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 TWO_GPUS = {"CUDA_VISIBLE_DEVICES": "0,1"}
@@ -70,6 +71,18 @@ BAD = [
     (["--watch-pods", "digits"], "--watch-pods: 'digits' is no label of this job's pods: give one as in app=digits"),
     (["--watch-pods", "app="], "--watch-pods: 'app=' is no label"),
     (["--no-such-flag"], "unrecognized arguments: --no-such-flag"),
+    (
+        ["--max-restart", "3"],
+        "unrecognized arguments: --max-restart: did you mean --max-restarts? (--help lists the flags)",
+    ),
+    (["--max_restrats=3"], "--max_restrats=3: did you mean --max-restarts?"),
+    (["--nproc-pernode", "3"], "--nproc-pernode: did you mean --nproc-per-node?"),
+    (["--rendezvous-url", "x"], "--rendezvous-url: did you mean --rendezvous?"),
+    (["--advertise"], "--advertise: did you mean --advertise-address?"),
+    (["--qwxz"], "unrecognized arguments: --qwxz (--help lists the flags)"),
+    (["--prefix", "long"], "--prefix is 'long': give full, rank, none or time"),
+    (["--log-max-size", "big"], "--log-max-size is 'big': give a number of bytes, as in 500000, 100M or 1G"),
+    (["--log-files", "0"], "--log-files is '0': give a whole number of at least 1"),
 ]
 
 
@@ -220,3 +233,30 @@ def test_a_watch_needs_its_package(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     with pytest.raises(SystemExit):
         options("--watch-pods", "app=digits", "train.py")
     assert "pip install 'elastic-launch[kubernetes]'" in capsys.readouterr().err
+
+
+def test_sizes_of_logs_are_given_as_people_write_them() -> None:
+    sizes = {"0": 0, "500000": 500000, "100k": 100 << 10, "64M": 64 << 20, "2gb": 2 << 30}
+    for text, size in sizes.items():
+        assert options("--log-max-size", text, "train.py").output.most_bytes == size
+
+
+def test_words_of_torchrun_are_understood_whoever_says_them() -> None:
+    asked = options("train.py", ELASTIC_TEE="0:3", ELASTIC_REDIRECTS="2", ELASTIC_LOCAL_RANKS_FILTER="0,1")
+    assert asked.output.routing == Routing(redirects=Streams.ERR, tee={0: Streams.BOTH}, slots_shown=frozenset({0, 1}))
+    assert options("train.py", ELASTIC_DUPLICATE_STDERR_FILTERS="a,b").output.duplicates == {2: ("a", "b")}
+
+
+def test_files_that_are_asked_for_without_a_place_get_one_of_their_own() -> None:
+    folder = options("train.py", ELASTIC_REDIRECTS="3").log_dir
+    assert folder is not None and folder.name.startswith("elastic_launch_") and folder.is_dir()
+    folder.rmdir()
+    assert options("train.py", ELASTIC_REDIRECTS="0").log_dir is None
+    assert options("train.py", ELASTIC_REDIRECTS="3", ELASTIC_LOG_DIR="/dev/null").log_dir is None
+
+
+def test_the_protocol_and_the_summary_are_switched() -> None:
+    asked = options("--verbose", "--quiet", "train.py")
+    assert asked.verbose and asked.quiet and not asked.output.folds_tracebacks
+    asked = options("train.py")
+    assert not asked.verbose and not asked.quiet and asked.output.folds_tracebacks

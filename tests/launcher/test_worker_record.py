@@ -74,16 +74,16 @@ def test_a_claim_says_broken_leaving_and_finished() -> None:
 
 
 def test_lines_are_labelled_with_the_ring_that_the_worker_is_in() -> None:
-    assert WorkerRecord(NONCE, 2).label("host") == "[g0 w2 host] "
+    assert WorkerRecord(NONCE, 2).label("host") == ("host", 2, 0, -1, "")
     record = member_of(4, rank=1)
-    assert record.label("host") == "[g4 r1 host] "
+    assert record.label("host")[2:4] == (4, 1)
     record.told(announce(5, 0))
-    assert record.label("host") == "[g4 r1 host] "
+    assert record.label("host")[2:4] == (4, 1)
     record.said(Formed(NONCE, 5))
-    assert record.label("host") == "[g5 r0 host] "
+    assert record.label("host")[2:4] == (5, 0)
 
 
 def test_a_leaver_keeps_its_label() -> None:
     record = member_of(4, rank=1)
     record.told(announce(5, -1))
-    assert record.label("host") == "[g4 r1 host] "
+    assert record.label("host")[2:4] == (4, 1)

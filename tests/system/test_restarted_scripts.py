@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from .launching import SCRIPTS, Command, Lab, wait_until_gone
+from .launching import ROOT, SCRIPTS, Command, Lab, wait_until_gone
 
 Entries = list[dict[str, Any]]
 
@@ -267,6 +267,28 @@ def test_the_fork_server_is_replaced(plain: Plain) -> None:
     wait_until_gone([forking])
     plain.tell("crash-0")
     plain.wait_for_start(2, after=count(before) + 1)
+    plain.tell("finish")
+    assert agent.wait() == 0
+
+
+def test_without_a_usable_fork_server_scripts_start_all_the_same(plain: Plain, tmp_path: Path) -> None:
+    """As where a module that is imported ahead opens the GPUs."""
+    (tmp_path / "opens_gpus.py").write_text("import torch\ntorch.cuda._is_in_bad_fork = lambda: True\n")
+    agent = plain.launch("--max", "2", "--preload", "opens_gpus", environment={"PYTHONPATH": f"{ROOT}:{tmp_path}"})
+    before = plain.wait_for_start(2)
+    assert "has opened the GPUs while it imported, and cannot be forked" in agent.output
+    plain.tell("crash-0")
+    plain.wait_for_start(2, after=count(before) + 1)
+    plain.tell("finish")
+    assert agent.wait() == 0
+
+
+def test_what_cannot_be_imported_ahead_is_said_and_left_out(plain: Plain, tmp_path: Path) -> None:
+    (tmp_path / "broken_module.py").write_text("1 / 0")
+    flags = ("--max", "1", "--preload", "broken_module,not_there")
+    agent = plain.launch(*flags, environment={"PYTHONPATH": f"{ROOT}:{tmp_path}"})
+    plain.wait_for_start(1)
+    assert "broken_module cannot be imported ahead: ZeroDivisionError" in agent.output
     plain.tell("finish")
     assert agent.wait() == 0
 

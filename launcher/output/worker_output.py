@@ -1,4 +1,4 @@
-"""One output pipe of a worker: reads it, prefixes and passes on its lines, keeps its end for the report of a crash."""
+"""One output pipe of a worker: reads it, passes it on, keeps its end for the report of a crash."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .output import LinePrefixer, OutputThread
+from .prefixes import Label
+
+if TYPE_CHECKING:
+    from .room import Destination
 
 _CHUNK = 1 << 16  # bytes
 _MOST_AT_ONCE = 64  # chunks: more than a pipe holds
@@ -17,19 +20,12 @@ _TAIL_LINES = 30
 
 
 class WorkerOutput:
-    """Takes over `pipe` (the reading end) and closes it. `label` gives the prefix as it is at the time."""
+    """Takes over `pipe` (the reading end) and closes it. `label` says whose output it is at the time."""
 
-    def __init__(
-        self, pipe: int, target: int, output: OutputThread, label: Callable[[], str], log: Path | None = None
-    ) -> None:
+    def __init__(self, pipe: int, label: Callable[[], Label], destination: Destination) -> None:
         self._pipe = pipe
-        self._target = target
-        self._output = output
         self._label = label
-        self._log = -1
-        if log is not None:
-            self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._prefixer = LinePrefixer()
+        self._destination = destination
         self._end_of_output = b""
         self._ended = asyncio.Event()
         self._draining = False
@@ -56,10 +52,7 @@ class WorkerOutput:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), limit)
         self._end()
-        self._output.write(self._target, self._prefixer.finish(self._label().encode()))
-        if self._log >= 0:
-            self._output.close_descriptor(self._log)
-            self._log = -1
+        self._destination.finish(self._label())
 
     def _read(self) -> bool:
         """False if there was nothing."""
@@ -73,12 +66,11 @@ class WorkerOutput:
             self._end()
             return False
         self._end_of_output = (self._end_of_output + data)[-_TAIL:]
-        self._output.write(self._target, self._prefixer.feed(data, self._label().encode()))
-        if self._log >= 0:
-            self._output.write(self._log, data)
-        if self._output.is_full and not self._draining:
+        self._destination.write(data, self._label())
+        full = None if self._draining else self._destination.full_thread()
+        if full is not None:
             self._loop.remove_reader(self._pipe)
-            self._output.when_there_is_room(self._wake)
+            full.when_there_is_room(self._wake)
         return True
 
     def _wake(self) -> None:

@@ -1,0 +1,26 @@
+"""How a flag may be written: with dashes or underscores, and torchrun's own ones cut short, as torchrun takes them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection
+from typing import Any
+
+
+class Parser(argparse.ArgumentParser):
+    """`shortened` are the names, with dashes, of which the beginning is enough where it fits one of them alone."""
+
+    shortened: Collection[str] = ()
+
+    def _parse_optional(self, arg_string: str) -> Any:
+        return super()._parse_optional(self._as_declared(arg_string))
+
+    def _as_declared(self, written: str) -> str:
+        if not written.startswith("--") or written == "--":
+            return written
+        name, equals, value = written.partition("=")
+        name = "--" + name[2:].replace("_", "-")
+        if name not in self._option_string_actions:
+            meant = [whole for whole in self.shortened if whole.startswith(name)]
+            name = meant[0] if len(meant) == 1 else name
+        return name + equals + value
