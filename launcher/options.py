@@ -45,7 +45,8 @@ class Options:
     `command` is what a worker runs that takes part in the job itself. With `restarts`, workers run `program`, which is started
     again at each change; `uses_torch` and `preload` say what is imported ahead of that. `drain_signals` (numbers) are those on
     which this agent's workers leave. `role` is the workers' ROLE_NAME; with `virtual_local_rank` each of them sees one GPU
-    alone; `numa_binding` says how they are bound. `verbose` shows the protocol, `quiet` leaves the summary out.
+    alone; `numa_binding` says how they are bound. `backend` is the ring for CPU tensors of those that join the
+    job themselves. `verbose` shows the protocol, `quiet` leaves the summary out.
     """
 
     command: tuple[str, ...]
@@ -78,6 +79,7 @@ class Options:
     verbose: bool = False
     quiet: bool = False
     numa_binding: str = ""
+    backend: str = ""
     access: Access = field(default_factory=Access)
 
     @property
@@ -166,6 +168,7 @@ class _Asked:
             role=self._role(),
             virtual_local_rank=self._is_on("virtual_local_rank"),
             numa_binding=self._numa_binding(program),
+            backend=self._backend(),
             access=self._access(urls),
         )
 
@@ -348,6 +351,13 @@ class _Asked:
         if value not in _ON_CHANGE:
             self._fail(f"{where} is {value!r}: give {', '.join(_ON_CHANGE[:-1])} or {_ON_CHANGE[-1]}")
         return value == "restart" or (value == "auto" and not joins_by_itself(names))
+
+    def _backend(self) -> str:
+        """Empty if it was not given."""
+        given = self._text("backend")
+        if given is not None and given.value not in worker_environment.BACKENDS:
+            self._fail(f"{given.where} is {given.value!r}: give {' or '.join(worker_environment.BACKENDS)}")
+        return given.value if given else ""
 
     def _preload(self) -> tuple[str, ...]:
         given = self._text("preload")

@@ -107,7 +107,7 @@ def make_workers(
 ) -> Workers:
     surroundings = Surroundings(
         command=options.command,
-        environ=_with_binding(options, _with_threads_bounded(options, environ, reporter)),
+        environ=_as_asked(options, _with_threads_bounded(options, environ, reporter)),
         job=options.job,
         host=options.host,
         address=address,
@@ -129,8 +129,9 @@ def _with_threads_bounded(options: Options, environ: Mapping[str, str], reporter
     return {**environ, "OMP_NUM_THREADS": "1"}
 
 
-def _with_binding(options: Options, environ: Mapping[str, str]) -> Mapping[str, str]:
-    return {**environ, worker_environment.NUMA_BINDING: options.numa_binding} if options.numa_binding else environ
+def _as_asked(options: Options, environ: Mapping[str, str]) -> Mapping[str, str]:
+    asked = {worker_environment.NUMA_BINDING: options.numa_binding, worker_environment.BACKEND: options.backend}
+    return {**environ, **{name: value for name, value in asked.items() if value}}
 
 
 def _is_there(module: str) -> bool:
