@@ -2,7 +2,8 @@
 
 Nothing here imports a framework: a tensor is known by the module of its class. How each of them shows its memory:
 
-- numpy, and whatever has the buffer protocol or `__array_interface__`: itself, to be read and written.
+- numpy, and whatever has the buffer protocol or `__array_interface__`: itself, to be read and written; bfloat16 as the
+  dtype of that name which other packages add, or as a `Bfloat16`.
 - torch: CPU tensors, to be read and written; bfloat16 by way of the same memory as 16-bit integers.
 - TensorFlow: eager CPU tensors, to be read alone, since they never change. A result is made one without a copy by
   `tf.experimental.dlpack.from_dlpack(array.__dlpack__())`, of an array from `empty`: TensorFlow ends the process over memory
@@ -29,6 +30,10 @@ DTYPES = (
     "float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
     "bool",
 )  # fmt: skip
+
+
+class Bfloat16(np.ndarray):
+    """The bits of bfloat16 numbers, which numpy lacks: `array.view(Bfloat16)` of an array of uint16."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ def _of_torch(value: Any) -> Array:
     torch = sys.modules["torch"]
     if tensor.dtype is torch.bfloat16:
         bits: Array = tensor.view(torch.int16).numpy().view(np.uint16)
-        marked: Array = bits.view(_Bfloat16)
+        marked: Array = bits.view(Bfloat16)
         return marked
     array: Array = tensor.numpy()
     return array
@@ -115,12 +120,9 @@ def _of_tensorflow(value: Any) -> Array:
     return array
 
 
-class _Bfloat16(np.ndarray):
-    """Bits of bfloat16 numbers in an array of uint16."""
-
-
 def _flat(value: Any, array: Array) -> Flat:
-    dtype = "bfloat16" if isinstance(array, _Bfloat16) else array.dtype.name
+    is_bits = isinstance(array, Bfloat16) and array.dtype == np.uint16
+    dtype = "bfloat16" if is_bits else array.dtype.name
     if dtype not in DTYPES or not array.dtype.isnative:
         raise UsageError(f"{_kind(value)} has elements of type {array.dtype}; a ring carries {', '.join(DTYPES)}")
     if not array.flags.c_contiguous:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from ....errors import UsageError
+from ....errors import RingError, UsageError
 from .arithmetic import OPERATIONS
 from .buffers import DTYPES
 
 _FORMAT = struct.Struct("<IBBHIQ")
 SIZE = _FORMAT.size
+GOODBYE = b"\xff" * SIZE  # in the place of a heading, by who leaves between two collectives
 KINDS = ("barrier", "allreduce", "reduce_scatter", "allgather", "broadcast", "gather of bytes", "broadcast of bytes")
 _WORDS = ("", *OPERATIONS)
 
@@ -43,6 +44,8 @@ class Heading(NamedTuple):
         """Raise `UsageError` if the heading of `rank` says another collective; its size, which may differ with `any_size`."""
         if not any_size and data == self.pack():
             return self.nbytes
+        if data == GOODBYE:
+            raise RingError(f"rank {rank} has left")
         fields: tuple[int, ...] = _FORMAT.unpack(data)
         number, kind, operation, dtype, root, nbytes = fields
         try:

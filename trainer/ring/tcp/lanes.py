@@ -2,7 +2,8 @@
 
 A collective queues what it sends and receives on the lanes, in order; what comes in may cause more to be queued. One
 thread moves all of it: a system call is made only when a socket is likely to take or to have bytes, and where nothing moves,
-it waits for whichever socket is first, or for the end of the ring.
+it waits for whichever socket is first, or for the end of the ring. The death of a neighbour is also seen on a connection that
+has nothing to carry at that moment.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from ....errors import RingError
+from .heading import GOODBYE
 from .lifeline import Lifeline
 
 Then: TypeAlias = Callable[[], None]
@@ -30,6 +32,7 @@ class Lane:
         self.peer = peer
         self._outgoing: deque[memoryview] = deque()
         self._incoming: deque[tuple[memoryview, Then | None]] = deque()
+        self.is_watched = True
 
     def send(self, data: memoryview | bytes) -> None:
         """Queue bytes, which must not change until they have been sent."""
@@ -40,14 +43,29 @@ class Lane:
         """Queue the place of the bytes that come next, at least one, and what is to be done when it is full."""
         self._incoming.append((into, then))
 
-    def receive_first(self, into: memoryview, then: Then | None = None) -> None:
-        """As `receive`, but ahead of all that is queued. Only from a `then` of the same lane."""
-        self._incoming.appendleft((into, then))
-
     @property
     def events(self) -> int:
         """What has to happen before anything can move."""
         return (select.POLLIN if self._incoming else 0) | (select.POLLOUT if self._outgoing else 0)
+
+    def look(self) -> None:
+        """Raise `OSError` if the peer is gone, although nothing has to come from it at present.
+
+        One that has left in order has said so; what it has sent for a later collective proves nothing either way.
+        """
+        try:
+            if not self.connection.recv(1, socket.MSG_PEEK):
+                raise ConnectionResetError("it closed the connection")
+        except BlockingIOError:
+            pass
+        self.is_watched = False
+
+    def say_goodbye(self) -> None:
+        """Only where nothing is queued."""
+        try:
+            self.connection.send(GOODBYE)
+        except OSError:
+            pass  # it is gone itself, or does not read
 
     def send_some(self) -> bool:
         """Whether any byte could be sent."""
@@ -101,6 +119,8 @@ class Lanes:
         Raises `RingError`, after which the lanes are of no use, if a neighbour is gone, or the ring has ended.
         """
         lanes = (self.next, self.previous)
+        for lane in lanes:
+            lane.is_watched = True
         while True:
             moved = pending = False
             for lane in lanes:
@@ -114,8 +134,7 @@ class Lanes:
                     if events & select.POLLIN and lane.receive_some():
                         moved = True
                 except OSError as error:
-                    self._lifeline.check()
-                    raise RingError(f"rank {lane.peer} is gone: {error}") from error
+                    raise self._loss(lane, error) from error
             self._lifeline.check()
             if not pending:
                 return
@@ -126,9 +145,26 @@ class Lanes:
         poll = select.poll()
         poll.register(self._lifeline, select.POLLIN)
         for lane in lanes:
-            events = lane.events
+            events = lane.events or (select.POLLRDHUP if lane.is_watched else 0)
             if events:
                 poll.register(lane.connection, events)
-        if not poll.poll(1000 * self._limit):
+        ready = {descriptor for descriptor, _ in poll.poll(1000 * self._limit)}
+        for lane in lanes:
+            if not lane.events and lane.connection.fileno() in ready:
+                try:
+                    lane.look()
+                except OSError as error:
+                    raise self._loss(lane, error) from error
+        if not ready:
             awaited = " and ".join(sorted({f"rank {lane.peer}" for lane in lanes if lane.events}))
             raise RingError(f"waited {self._limit:g} s for a byte from or to {awaited}")
+
+    def say_goodbye(self) -> None:
+        """Tell the neighbours that this member leaves in order, between two collectives."""
+        self.next.say_goodbye()
+        self.previous.say_goodbye()
+
+    def _loss(self, lane: Lane, error: OSError) -> RingError:
+        if self._lifeline.reason is not None:
+            return self._lifeline.error()
+        return RingError(f"rank {lane.peer} is gone: {error}")

@@ -66,14 +66,16 @@ class Lifeline:
                 return
         call(self._reason)
 
-    def end(self, reason: str) -> None:
-        """End the ring; the first reason counts. The sockets are shut, and closed by `release`."""
+    def end(self, reason: str, last_words: Callable[[], None] | None = None) -> None:
+        """End the ring; the first reason counts. The sockets are shut, after `last_words`, and closed by `release`."""
         with self._lock:
             if self._reason is not None:
                 return
             self._reason = reason
             calls, self._calls = self._calls, []
             os.eventfd_write(self._wake, 1)
+            if last_words is not None:
+                last_words()
             for connection in self._sockets:
                 try:
                     connection.shutdown(socket.SHUT_RDWR)

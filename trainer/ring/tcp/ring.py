@@ -53,6 +53,7 @@ class TcpRing:
         self._lanes: Lanes | None = None
         self._number = 0
         self._began: float | None = None
+        self._leaving: str | None = None
 
     # --- the ring's life ---
 
@@ -69,10 +70,15 @@ class TcpRing:
     def abort(self, reason: str) -> None:
         """End every call in progress, and every later one, at once. From any thread, at any time, more than once.
 
-        The sockets are closed, so that the neighbours hear of it.
+        The sockets are closed, so that the neighbours hear of it; those that are still in a collective that this member has
+        been through go on.
         """
-        self._lifeline.end(reason)
-        self._turns.end()
+        if self._leaving is None:
+            self._leaving = reason
+        leaves_in_order = self._turns.end()
+        lanes = self._lanes
+        self._lifeline.end(self._leaving, lanes.say_goodbye if leaves_in_order and lanes is not None else None)
+        self._turns.finish()
 
     def close(self, limit: float = 5.0) -> None:
         """Leave the ring: nothing is left of it then, no socket and no thread."""
@@ -82,7 +88,7 @@ class TcpRing:
     @property
     def broken(self) -> str | None:
         """Why the ring has ended; None while it is intact."""
-        return self._lifeline.reason
+        return self._leaving
 
     def on_abort(self, call: Callable[[str], None]) -> None:
         """Have `call` made with the reason when the ring ends; at once if it has."""
@@ -166,7 +172,7 @@ class TcpRing:
 
     def _make(self, call: Call[T]) -> T:
         """Any failure ends the ring: the neighbours may have bytes of this collective that nobody will make sense of."""
-        self._lifeline.check()
+        self._check()
         self._number += 1
         self._began = time.monotonic()
         try:
@@ -174,13 +180,20 @@ class TcpRing:
                 return call(self._lanes, self._number)
         except RingError as error:
             self.abort(str(error))
-            raise self._lifeline.error() from error
+            raise self._error() from error
         except BaseException as error:
             told = str(error) if isinstance(error, ElasticError) else f"a collective was interrupted: {error!r}"
             self.abort(told)
             raise
         finally:
             self._began = None
+
+    def _check(self) -> None:
+        if self._leaving is not None:
+            raise self._error()
+
+    def _error(self) -> RingError:
+        return RingError(f"{self._lifeline.name}: {self._leaving}")
 
     def _forming(self, meeting: Meeting | None) -> Call[None]:
         def call(lanes: Lanes | None, number: int) -> None:

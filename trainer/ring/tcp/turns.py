@@ -91,12 +91,15 @@ class Turns:
         work.make()  # which fails
         return work
 
-    def end(self) -> None:
-        """No more turns: what is queued is made, and fails; the thread ends. Does not wait for that."""
+    def end(self) -> bool:
+        """No more turns: what is queued is made, and fails; the thread ends. Does not wait for that.
+
+        Returns whether this comes between two turns, with none to come; then `finish` has to follow.
+        """
         with self._changed:
             self._ended = True
             self._changed.notify()
-        self._finish_if_over()
+            return not self._busy and not self._queue
 
     def join(self, limit: float) -> bool:
         """Wait until the thread has ended, if there is one; whether it has."""
@@ -111,9 +114,10 @@ class Turns:
             self._busy = False
             if self._queue:
                 self._changed.notify()
-        self._finish_if_over()
+        self.finish()
 
-    def _finish_if_over(self) -> None:
+    def finish(self) -> None:
+        """Call `at_end` if the last turn is over."""
         with self._changed:
             if not self._ended or self._busy or self._queue:
                 return
