@@ -22,6 +22,8 @@ def serve(pipe: Connection, meeting: str, backend: str = "gloo") -> None:
     from elastic_launch.trainer.ring import undertaker
     from elastic_launch.trainer.ring.ring import Ring, RingOptions
 
+    from . import torch_collectives
+
     torch.set_num_threads(1)
     ring: Any = None
     started: Any = None
@@ -71,6 +73,8 @@ def serve(pipe: Connection, meeting: str, backend: str = "gloo") -> None:
         "gather": lambda data: ring.gather_bytes(data),
         "new_group": new_group,
         "subgroup_total": subgroup_total,
+        "mismatches": torch_collectives.mismatches,
+        "refusals": torch_collectives.refusals,
         "footprint": footprint,
         "stuck": undertaker.stuck,
         "start": lambda: started,

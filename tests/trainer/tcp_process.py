@@ -141,6 +141,10 @@ def serve(pipe: Connection, meeting: str) -> None:
             ring.allreduce(array)
             array[...] = 1.0
 
+    def barrier_and_close() -> None:
+        ring.barrier()
+        ring.close()
+
     def finish_and_reduce() -> None:
         ring.form(client)
         reduce_for_ever(1000)
@@ -172,6 +176,7 @@ def serve(pipe: Connection, meeting: str) -> None:
     commands = {
         "form": form,
         "prepare": prepare,
+        "barrier_and_close": barrier_and_close,
         "finish_and_reduce": finish_and_reduce,
         "finish_forming": lambda: ring.form(client),
         "close": close,

@@ -123,6 +123,12 @@ def test_an_abort_ends_forming_at_any_moment(members: Members) -> None:
     assert works(members.form(processes))
 
 
+def test_who_leaves_between_two_collectives_breaks_nobodys_last_one(members: Members) -> None:
+    for _ in range(25):
+        for error in ask_all(members.ring(5), "barrier_and_close"):
+            assert error is None
+
+
 def test_a_child_that_a_member_has_forked_does_not_keep_its_death_from_the_peers(members: Members) -> None:
     ring = members.ring(2)
     child = ring[1]("fork")

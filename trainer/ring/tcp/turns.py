@@ -49,6 +49,7 @@ class Work(Generic[T]):
             value = call()
         except BaseException as error:
             self._future.set_exception(error)
+            del self  # the error holds this frame, which would hold the work, which holds the error
         else:
             self._future.set_result(value)
 
