@@ -124,7 +124,9 @@ def test_a_hundred_formations_leave_descriptors_threads_and_memory_flat(torches:
     ):
         assert descriptors_after <= descriptors + 1
         assert threads_after <= threads + 1
-        assert memory_after - memory < 20e6
+        assert (
+            memory_after - memory < 35e6
+        )  # garbage comes and goes; a tensor that each aborted sum left behind would be 60e6
 
 
 @pytest.mark.parametrize("size", [1, 4_000_000])
