@@ -113,7 +113,7 @@ def _of_torch(value: Any) -> Array:
 
 
 def _of_tensorflow(value: Any) -> Array:
-    if not hasattr(value, "__array__") or not hasattr(value, "device") or "CPU" not in str(value.device):
+    if type(value).__name__ != "EagerTensor" or "CPU" not in value.device:
         raise UsageError(f"{_kind(value)} is not an eager tensor on the CPU (of a variable, give its read_value())")
     array: Array = np.asarray(value).view()
     array.flags.writeable = False

@@ -33,6 +33,7 @@ class Lane:
         self._outgoing: deque[memoryview] = deque()
         self._incoming: deque[tuple[memoryview, Then | None]] = deque()
         self.is_watched = True
+        self._enough = 1
 
     def send(self, data: memoryview | bytes) -> None:
         """Queue bytes, which must not change until they have been sent."""
@@ -47,6 +48,13 @@ class Lane:
     def events(self) -> int:
         """What has to happen before anything can move."""
         return (select.POLLIN if self._incoming else 0) | (select.POLLOUT if self._outgoing else 0)
+
+    def wake_when_full(self) -> None:
+        """Have a wait for this lane end only when what is received next is there as a whole, not for each packet of it."""
+        enough = len(self._incoming[0][0]) if self._incoming else 1
+        if enough != self._enough:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, enough)
+            self._enough = enough
 
     def look(self) -> None:
         """Raise `OSError` if the peer is gone, although nothing has to come from it at present.
@@ -145,6 +153,7 @@ class Lanes:
         poll = select.poll()
         poll.register(self._lifeline, select.POLLIN)
         for lane in lanes:
+            lane.wake_when_full()
             events = lane.events or (select.POLLRDHUP if lane.is_watched else 0)
             if events:
                 poll.register(lane.connection, events)

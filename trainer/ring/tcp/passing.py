@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from .heading import SIZE, Heading
 from .lanes import Lane, Lanes
 
-PIECE = 512 * 1024  # bytes
+PIECE = 1024 * 1024  # bytes
 
 Room = Callable[[int, int], memoryview]
 """The place for that rank's bytes, of that size."""

@@ -21,7 +21,7 @@ from .buffers import Array, as_bytes
 from .heading import SIZE, Heading
 from .lanes import Lanes
 
-PIECE = 512 * 1024  # bytes of partial results
+PIECE = 1024 * 1024  # bytes of partial results
 _BLOCK = 8 * 1024 * 1024  # elements of 16 bits, whose partial results need memory of their own
 
 Parts = Sequence[tuple[int, int]]
