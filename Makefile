@@ -4,7 +4,7 @@ PYTHON ?= python3
 JOBS ?= 2
 BIN := .venv/bin
 
-.PHONY: setup etcd test demo lint format soak bench images clean
+.PHONY: setup etcd sshd slurm test demo lint format soak bench images clean
 
 setup: .venv/.installed
 
@@ -20,6 +20,14 @@ test: setup
 # Optional: without it the tests on etcd 3.4 are skipped.
 etcd: setup
 	@.ci/get-etcd
+
+# Optional: without it the tests of hosts that are reached over ssh are skipped.
+sshd: setup
+	@.ci/get-sshd
+
+# Optional: without it, and without root, the tests on Slurm are skipped.
+slurm: setup
+	@.ci/get-slurm
 
 demo: setup
 	$(BIN)/python model_zoo/digits/demo.py

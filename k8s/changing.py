@@ -16,7 +16,7 @@ def scale(cluster: Cluster, name: str, least: int | None, most: int | None) -> i
         raise UsageError("give --min, --max or both")
     job = find_job(cluster, name)
     if result_of(job) is not None:
-        raise UsageError(f"job {name!r} is over: it is changed no more")
+        raise UsageError(f"job {name!r} is over: it is changed no more. Submit another one")
     annotations = job["metadata"]["annotations"]
     request = decode(annotations[REQUEST_ANNOTATION])
     before = annotations.get(SCALE_ANNOTATION, f"{request.min},{request.max}").split(",")
@@ -33,9 +33,11 @@ def drain(cluster: Cluster, pod: str) -> int:
     try:
         labels = cluster.pod(pod)["metadata"].get("labels") or {}
     except NotFound:
-        raise UsageError(f"there is no pod {pod!r} in namespace {cluster.namespace}") from None
+        raise UsageError(
+            f"there is no pod {pod!r} in namespace {cluster.namespace}: elastic-job status JOB lists them"
+        ) from None
     if labels.get(ROLE_LABEL) != WORKER:
-        raise UsageError(f"pod {pod!r} is no worker of an elastic job")
+        raise UsageError(f"pod {pod!r} is no worker of an elastic job: elastic-job status JOB lists them")
     cluster.delete_pod(pod)
     print(f"pod {pod} leaves job {labels[JOB_LABEL]}")
     return 0

@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 
 import yaml
 
+from ..completion import PrintCompletion
 from ..errors import ElasticError, UsageError
+from ..help import HelpFormatter
 from . import changing, following, showing
 from .cluster import Cluster
 from .manifests import manifests
@@ -17,12 +19,26 @@ from .submitting import submit
 
 _EXAMPLES = """\
 examples:
-  elastic-job submit digits --image registry/digits:1 --min 2 --max 8 --cpu 1 -- train.py --epochs 20
+  elastic-job submit digits --image registry/digits:1 --min 2 --max 8 -- train.py --epochs 20
   elastic-job submit -f job.yaml
   elastic-job status digits --watch
   elastic-job logs digits --rank 0 --follow
   elastic-job scale digits --max 4
+
+environment:
+  KUBECONFIG    which cluster (default: ~/.kube/config, or the pod's own service account)
+
+exit codes:
+  0    done; of wait and logs --follow: the job is done
+  1    the cluster, or the job, cannot do that
+  2    bad flags
+  3    of wait: the job was not over within --timeout
+  130  ended by Ctrl-C
+  of wait else the exit code of the job
+
+elastic-job COMMAND --help says more. See also: elastic-launch --help, elastic-rendezvous --help
 """
+_JOB = "the job's name"
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -54,49 +70,74 @@ Act = Callable[[argparse.Namespace, list[str]], int]
 
 
 def _parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, tuple[argparse.Namespace, Act]]:
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    return parser, (options, options.act)
+
+
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="elastic-job",
         description="Elastic training jobs on Kubernetes: pods come and go, training goes on.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
-    commands = parser.add_subparsers(dest="subcommand", required=True, metavar="COMMAND")
+    parser.add_argument("--print-completion", action=PrintCompletion, whole=parser)
+    commands = parser.add_subparsers(
+        dest="subcommand", required=True, metavar="COMMAND", title="commands", help="one of these"
+    )
     submitting = _command(commands, "submit", "start a job", _submit)
     submitting.usage = "elastic-job submit [flags] NAME -- script [args ...]"
     add_submit_flags(submitting)
     _command(commands, "list", "the jobs of the namespace", _list)
     status = _command(commands, "status", "members, generation, last events and pods of a job", _status)
-    status.add_argument("name")
+    status.add_argument("name", help=_JOB)
     status.add_argument("--watch", action="store_true", help="show it again and again until the job is over")
     status.add_argument("--json", action="store_true", help="as JSON, for programs")
     logs = _command(commands, "logs", "what the workers, or the controller, have written", _logs)
-    logs.add_argument("name")
-    logs.add_argument("--rank", type=int, metavar="N", help="of the pod with this rank only")
+    logs.add_argument("name", help=_JOB)
+    logs.add_argument("--rank", type=int, metavar="N", help="of the pod with this rank only (default: of all)")
     logs.add_argument("--controller", action="store_true", help="of the controller")
     logs.add_argument("--follow", action="store_true", help="go on until the job is over, with pods that come later")
-    logs.add_argument("--tail", type=int, metavar="N", help="the last N lines of each pod only")
+    logs.add_argument("--tail", type=int, metavar="N", help="the last N lines of each pod only (default: all)")
     scale = _command(commands, "scale", "change the number of pods of a running job", _scale)
-    scale.add_argument("name")
-    scale.add_argument("--min", type=int, metavar="N")
-    scale.add_argument("--max", type=int, metavar="N")
+    scale.add_argument("name", help=_JOB)
+    scale.add_argument("--min", type=int, metavar="N", help="fewest pods that train (default: as it is)")
+    scale.add_argument("--max", type=int, metavar="N", help="most pods (default: as it is)")
     drain = _command(commands, "drain", "have a pod leave in order; it is replaced when there is room", _drain)
-    drain.add_argument("name", metavar="pod")
+    drain.add_argument("name", metavar="pod", help="its name, as elastic-job status shows it")
     delete = _command(commands, "delete", "end a job and remove all that belongs to it", _delete)
-    delete.add_argument("name")
+    delete.add_argument("name", help=_JOB)
     wait = _command(commands, "wait", "wait for a job's end, and exit with its exit code", _wait)
-    wait.add_argument("name")
-    wait.add_argument("--timeout", type=float, metavar="S", help="exit with 3 if it is not over after this long")
-    options = parser.parse_args(arguments)
-    return parser, (options, options.act)
+    wait.add_argument("name", help=_JOB)
+    wait.add_argument(
+        "--timeout",
+        type=float,
+        metavar="S",
+        help="exit with 3 if it is not over after this many seconds (default: never)",
+    )
+    return parser
 
 
 def _command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, act: Act
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
-    parser.add_argument("-n", "--namespace", default="", help="(default: that of the kubeconfig's context)")
-    parser.add_argument("--context", help="of the kubeconfig (default: the current one)")
+    parser = commands.add_parser(
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        formatter_class=HelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        default="",
+        metavar="NAME",
+        help="where the job is (default: that of the kubeconfig's context)",
+    )
+    parser.add_argument("--context", metavar="NAME", help="which of the kubeconfig (default: the current one)")
     parser.set_defaults(act=act)
     return parser
 

@@ -85,7 +85,8 @@ async def _run(options: argparse.Namespace) -> int:
     address = options.server_address or os.environ.get(service_variable(request.name), "")
     if not address:
         raise ClusterError(
-            f"there is no Service {request.name}: the variable {service_variable(request.name)} is missing"
+            f"there is no Service {request.name}: the variable {service_variable(request.name)} is missing."
+            f" Delete the job (elastic-job delete {request.name}) and submit it again"
         )
     server = await Server.start(
         _everywhere(),

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable
 
 from .cluster import Cluster, Json
 from .errors import ClusterError, NotFound, Refused, Unreachable
@@ -45,29 +46,40 @@ def logs(cluster: Cluster, name: str, rank: int | None, controller: bool, follow
     container = CONTROLLER if controller else WORKER
     said = ""
     while True:
-        job = find_job(cluster, name)
-        pods = controller_pods(cluster, name) if controller else _chosen(cluster, name, rank)
-        for item in pods:
-            pod = pod_of(item)
-            if pod.uid not in readers and pod.state != "pending":
-                arguments = (cluster, pod.name, container, follow, tail, printer)
-                readers[pod.uid] = threading.Thread(target=_read, args=arguments, name=f"log-{pod.name}", daemon=True)
-                readers[pod.uid].start()
-        over = result_of(job) is not None
-        if over or not follow:
-            limit = time.monotonic() + _LAST_WORDS if follow else float("inf")
-            for reader in readers.values():
-                reader.join(min(max(0.0, limit - time.monotonic()), threading.TIMEOUT_MAX))
-        if not printer.has_printed:
-            waits = f"elastic-job: {'' if over else what_is_awaited(cluster, name, rank, controller)}"
-            if over:
-                waits += f"job {name} is over, and nothing is left of what it has written"
-            if waits != said:
-                print(waits, file=sys.stderr, flush=True)
-            said = waits
+        try:
+            over = result_of(find_job(cluster, name)) is not None
+            for item in controller_pods(cluster, name) if controller else _chosen(cluster, name, rank):
+                pod = pod_of(item)
+                if pod.uid not in readers and pod.state != "pending":
+                    arguments = (cluster, pod.name, container, follow, tail, printer)
+                    reader = threading.Thread(target=_read, args=arguments, name=f"log-{pod.name}", daemon=True)
+                    readers[pod.uid] = reader
+                    reader.start()
+            if over or not follow:
+                _join(readers.values(), _LAST_WORDS if follow else None)
+            if printer.has_printed:
+                words = ""
+            elif over:
+                words = f"job {name} is over, and nothing is left of what it has written"
+            else:
+                words = what_is_awaited(cluster, name, rank, controller)
+        except Unreachable:
+            if not follow:
+                raise
+            over, words = False, "the API server does not answer; trying again"
+        if words and words != said:
+            print(f"elastic-job: {words}", file=sys.stderr, flush=True)
+        said = words
         if over or not follow:
             return 0 if readers else 1
         time.sleep(_LOOK_AGAIN)
+
+
+def _join(threads: Iterable[threading.Thread], limit: float | None) -> None:
+    """For at most `limit` seconds in all, for ever if it is None."""
+    end = None if limit is None else time.monotonic() + limit
+    for thread in threads:
+        thread.join(None if end is None else max(0.0, end - time.monotonic()))
 
 
 def what_is_awaited(cluster: Cluster, name: str, rank: int | None, controller: bool) -> str:

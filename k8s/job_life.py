@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 _LOOK_AGAIN = 1.0  # seconds, also when nothing happens
 _GLANCE = 0.1  # seconds between two looks at whether the job is over
 _PENDING_LONG = 10.0  # seconds after which a pod that does not start is reported
+_TROUBLES = {"crash": "WorkerCrashed", "rejected": "WorkerRejected", "refused": "AgentRefused", "absent": "HostSilent"}
+"""Kinds of the server's events -> reasons of Kubernetes Events."""
 _FAREWELL = 3.0  # seconds for each thing that a controller still does when it is asked to go
 _END_SLACK = 15.0  # seconds that pods may take longer to end than their grace period
 _DELETED = 143  # exit code of the agents of a job that was deleted
@@ -51,6 +53,7 @@ class JobLife:
         self._published = Published(cluster, request.name)
         self._seen: dict[str, str] = {}  # id -> name, of all pods ever seen
         self._reported: dict[str, str] = {}  # id -> trouble of a pending pod
+        self._told_until = ""  # id of the last of the server's events that was looked at
         self._pods = self._watcher(
             "pods", cluster.core.list_namespaced_pod, label_selector=worker_selector(request.name)
         )
@@ -148,9 +151,17 @@ class JobLife:
         await asyncio.gather(
             *(self._hands.change(action) for action in actions if isinstance(action, (Create, Delete)))
         )
+        await self._report_troubles()
         await self._report_pending(pods)
         await self._judge_deadline()
         await self._publish(pods)
+
+    async def _report_troubles(self) -> None:
+        """What the server has noticed, and no pod shows: workers end inside of pods that go on, hosts fall silent."""
+        for event in self._job.history.after(self._told_until):
+            self._told_until = event["id"]
+            if event["kind"] in _TROUBLES:
+                await self._hands.say(_TROUBLES[event["kind"]], event["text"], warning=True)
 
     async def _report_pending(self, pods: list[Pod]) -> None:
         for pod in pods:
@@ -181,6 +192,7 @@ class JobLife:
     async def _end(self) -> int:
         """The result first, so that it outlives whatever happens now; then the pods have time to end by themselves."""
         await self._until_durable()
+        await self._report_troubles()
         failure = self._job.failure
         result = Result(0) if failure is None else Result(failure.code or 1, failure.reason, failure.tail)
         await self._hands.insist(

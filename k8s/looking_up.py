@@ -27,9 +27,12 @@ def find_job(cluster: Cluster, name: str) -> Json:
     try:
         job = cluster.job(name)
     except NotFound:
-        raise UsageError(f"there is no job {name!r} in namespace {cluster.namespace}") from None
+        raise UsageError(
+            f"there is no job {name!r} in namespace {cluster.namespace}: elastic-job list shows those that there are,"
+            " and -n names another namespace"
+        ) from None
     if REQUEST_ANNOTATION not in (job["metadata"].get("annotations") or {}):
-        raise UsageError(f"{name!r} is a Kubernetes Job that elastic-job has not made")
+        raise UsageError(f"{name!r} is a Kubernetes Job that elastic-job has not made: look after it with kubectl")
     return job
 
 

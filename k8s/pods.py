@@ -69,7 +69,7 @@ def pod_of(item: Json) -> Pod:
         created=_seconds(metadata.get("creationTimestamp")),
         leaving_until=_seconds(deletion) if deletion else 0.0,
         exit_code=ended.get("exitCode", -1),
-        trouble=_trouble(state, status, container, ended),
+        trouble=_trouble(state, status, container, ended, bool(deletion)),
         by_force=bool(deletion or reason in _OUTSIDE | _GONE_WRONG or _was_disrupted(status))
         or (state == "failed" and not ended and not reason),
         node=(item.get("spec") or {}).get("nodeName") or "",
@@ -96,7 +96,7 @@ def _was_disrupted(status: Json) -> bool:
     )
 
 
-def _trouble(state: str, status: Json, container: Json, ended: Json) -> str:
+def _trouble(state: str, status: Json, container: Json, ended: Json, deleted: bool) -> str:
     if state == "pending":
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") and waiting["reason"] != "ContainerCreating":
@@ -111,7 +111,7 @@ def _trouble(state: str, status: Json, container: Json, ended: Json) -> str:
         if ended:
             code = f"exit code {ended.get('exitCode')}"
             return code if ended.get("reason") in (None, "Error") else f"{ended['reason']}, {code}"
-        return "failed, and its node does not say how"
+        return f"{'deleted' if deleted else 'failed'}, and its node does not say how it ended"
     return ""
 
 

@@ -70,7 +70,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def check_sizes(least: int, most: int) -> None:
     """UsageError for numbers of pods that no job can have."""
     if not 1 <= least <= most:
-        raise UsageError(f"a job needs 1 <= --min <= --max, not --min {least} --max {most}")
+        raise UsageError(f"a job needs 1 <= --min <= --max, not --min {least} --max {most}: change one of them")
 
 
 def check(request: JobRequest) -> JobRequest:

@@ -22,11 +22,17 @@ def add_submit_flags(parser: argparse.ArgumentParser) -> None:
     """All defaults are None: what a job file says counts where a flag is missing."""
     parser.add_argument("name", nargs="?", help="the job's name: lower-case letters, digits and '-'")
     parser.add_argument(
-        "-f", "--file", type=Path, metavar="F", help="job file (YAML): the flags' names and their values"
+        "-f",
+        "--file",
+        type=Path,
+        metavar="F",
+        help="job file (YAML): the flags' names and their values (default: none)",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the manifests and change nothing")
     job = parser.add_argument_group("job")
-    job.add_argument("--image", help="image with elastic-launch[kubernetes], the script and what it imports")
+    job.add_argument(
+        "--image", help="image with elastic-launch[kubernetes], the script and what it imports (no default)"
+    )
     job.add_argument("--min", type=int, metavar="N", help="fewest pods that train; below it they wait (default 1)")
     job.add_argument("--max", type=int, metavar="N", help="most pods (default: --min)")
     job.add_argument("--nproc-per-pod", type=int, metavar="N", help="workers of a pod (default: --gpu, else 1)")
@@ -34,7 +40,9 @@ def add_submit_flags(parser: argparse.ArgumentParser) -> None:
     job.add_argument(
         "--backoff-limit", type=int, metavar="N", help="crashes of workers and failures of pods in all (default 3)"
     )
-    job.add_argument("--active-deadline", type=int, metavar="S", help="the job fails when it takes longer")
+    job.add_argument(
+        "--active-deadline", type=int, metavar="S", help="the job fails when it takes longer (default: never)"
+    )
     job.add_argument(
         "--min-timeout", type=float, metavar="S", help="fail when below --min for longer (default: a week)"
     )
@@ -43,28 +51,47 @@ def add_submit_flags(parser: argparse.ArgumentParser) -> None:
     )
     job.add_argument("--grace-period", type=int, metavar="S", help="for a pod to leave in order (default 60)")
     job.add_argument("--network-policy", action="store_true", default=None, help="let nobody else reach the job's pods")
-    job.add_argument("--store", metavar="ETCD", help="keep the job's state in this etcd instead of a ConfigMap")
+    job.add_argument("--store", metavar="ETCD", help="keep the job's state in this etcd (default: in a ConfigMap)")
     pod = parser.add_argument_group("worker pods")
-    pod.add_argument("--cpu", metavar="N", help="CPUs requested, as 500m or 2")
-    pod.add_argument("--memory", metavar="N", help="memory requested and allowed, as 512Mi or 8Gi")
-    pod.add_argument("--gpu", type=int, metavar="N", help="NVIDIA GPUs")
-    pod.add_argument("--priority-class", metavar="NAME")
-    pod.add_argument("--env", action="append", metavar="K=V", help="may be repeated")
+    pod.add_argument("--cpu", metavar="N", help="CPUs requested, as 500m or 2 (default: none)")
+    pod.add_argument("--memory", metavar="N", help="memory requested and allowed, as 512Mi or 8Gi (default: none)")
+    pod.add_argument("--gpu", type=int, metavar="N", help="NVIDIA GPUs (default 0)")
+    pod.add_argument("--priority-class", metavar="NAME", help="of the pods (default: the cluster's)")
+    pod.add_argument("--env", action="append", metavar="K=V", help="a variable; may be repeated (default: none)")
     pod.add_argument(
         "--volume",
         action="append",
         metavar="KIND:SOURCE:PATH[:ro]",
-        help="host:/on/node, claim:NAME or config:NAME, to be mounted at PATH; may be repeated",
+        help="host:/on/node, claim:NAME or config:NAME, to be mounted at PATH; may be repeated (default: none)",
     )
-    pod.add_argument("--node-selector", action="append", metavar="K=V", help="may be repeated")
-    pod.add_argument("--toleration", action="append", metavar="KEY[=VALUE][:EFFECT]", help="may be repeated")
-    pod.add_argument("--service-account", metavar="NAME", help="of the workers, which need no rights of their own")
-    pod.add_argument("--image-pull-policy", choices=("Always", "IfNotPresent", "Never"))
+    pod.add_argument(
+        "--node-selector",
+        action="append",
+        metavar="K=V",
+        help="a label of the nodes; may be repeated (default: any node)",
+    )
+    pod.add_argument(
+        "--toleration",
+        action="append",
+        metavar="KEY[=VALUE][:EFFECT]",
+        help="of a taint; may be repeated (default: none)",
+    )
+    pod.add_argument(
+        "--service-account", metavar="NAME", help="of the workers, which need no rights of their own (default: default)"
+    )
+    pod.add_argument(
+        "--image-pull-policy",
+        choices=("Always", "IfNotPresent", "Never"),
+        metavar="WHEN",
+        help="Always, IfNotPresent or Never (default: Kubernetes' own)",
+    )
     pod.add_argument("--user", type=int, metavar="UID", help="user and group that everything runs as (default 1000)")
-    pod.add_argument("--pod-template", metavar="FILE", help="anything else a pod can have (YAML), merged in")
+    pod.add_argument(
+        "--pod-template", metavar="FILE", help="anything else a pod can have (YAML), merged in (default: none)"
+    )
     controller = parser.add_argument_group("controller pod")
     controller.add_argument("--controller-image", metavar="IMAGE", help="one without the framework (default: --image)")
-    controller.add_argument("--controller-pod-template", metavar="FILE", help="as --pod-template")
+    controller.add_argument("--controller-pod-template", metavar="FILE", help="as --pod-template (default: none)")
     controller.add_argument(
         "--controller-service-account", metavar="NAME", help="use this one, and make no role (default: one of its own)"
     )
@@ -86,7 +113,7 @@ def _from_file(path: Path) -> Json:
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError) as error:
-        raise UsageError(f"--file {path}: {error}") from error
+        raise UsageError(f"--file {path}: {error}. Give a YAML file of flags and values") from error
     if not isinstance(content, dict):
         raise UsageError(f"--file {path}: give names of flags and their values, as in min: 2")
     said = {str(key).replace("-", "_"): value for key, value in content.items()}
@@ -110,7 +137,7 @@ def _request(said: Json) -> JobRequest:
                 raise UsageError(f"--{name.replace('_', '-')} is {said[name]!r}: {error}") from error
     for name, flag in (("name", "the job's name"), ("image", "--image")):
         if not values.get(name):
-            raise UsageError(f"{flag} is missing")
+            raise UsageError(f"{flag} is missing: give it on the command line or in the --file")
     values.setdefault("command", [])
     values.setdefault("max", max(values.get("min", 1), 1))
     if values.get("gpu"):
@@ -118,7 +145,7 @@ def _request(said: Json) -> JobRequest:
     try:
         return check(msgspec.convert(values, JobRequest))
     except msgspec.ValidationError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(f"{error}: see elastic-job submit --help for what it takes") from error
 
 
 def _pairs(given: Any) -> dict[str, str]:
@@ -159,7 +186,7 @@ def _toleration(text: str) -> Json:
     rest, _, effect = text.partition(":")
     key, separator, value = rest.partition("=")
     if effect and effect not in _EFFECTS:
-        raise UsageError(f"{text!r} is no toleration: the effect is one of {', '.join(_EFFECTS)}")
+        raise UsageError(f"{text!r} is no toleration: give an effect of {', '.join(_EFFECTS)}")
     toleration: Json = {"operator": "Equal", "value": value} if separator else {"operator": "Exists"}
     if key:
         toleration["key"] = key
@@ -174,9 +201,9 @@ def _template(given: Any) -> Json:
         try:
             given = yaml.safe_load(Path(given).read_text())
         except (OSError, yaml.YAMLError) as error:
-            raise UsageError(f"the pod template cannot be read: {error}") from error
+            raise UsageError(f"the pod template cannot be read: {error}. Give a YAML file") from error
     if not isinstance(given, dict):
-        raise UsageError("a pod template is a mapping with metadata and spec, or a pod's spec alone")
+        raise UsageError("this is no pod template: give a mapping with metadata and spec, or a pod's spec alone")
     return given
 
 

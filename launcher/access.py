@@ -36,7 +36,10 @@ class Access:
         addresses = list(urls)
         for flag in flags:
             if not any(url.startswith("https:") for url in addresses):
-                raise UsageError(f"{flag} is for a server that --rendezvous names as https://HOST:PORT")
+                raise UsageError(
+                    f"{flag} is for a server that --rendezvous names as https://HOST:PORT: give one,"
+                    f" or leave {flag} out"
+                )
         if self.tls_key is not None and self.tls_cert is None:
             raise UsageError("--tls-key is the key of a certificate: give --tls-cert too")
         self.tokens()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import signal
 import traceback
 import uuid
@@ -12,31 +13,32 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..errors import AuthorizationError, ElasticError, RendezvousError
 from ..rendezvous.client import Client
 from ..rendezvous.meeting.point import MeetingServer
-from ..rendezvous.messages import Hello, JobSpec, Stop, ToAgent, ToServer, Welcome
+from ..rendezvous.messages import Hello, Stop, ToAgent, ToServer, Welcome
 from . import exits
-from .address import address_towards_any
 from .adopted import reap_adopted
+from .batch.requeue import requeue
 from .ending import Ending
 from .endpoint import Seat, take_seat
+from .error_reply import reply
+from .failures import ending_of
 from .guarding import Guard
-from .logs import ReporterHandler
+from .logs import ReporterHandler, show
 from .options import Options
-from .output.log_folders import host_folder
 from .output.room import Output
+from .parting import end_workers, leave_the_others
 from .peer_watch import PeerWatch
-from .process_groups import where_it_is_stuck
 from .relay import Relay
-from .reporter import Reporter
-from .serving import JobServer, PortError
+from .reporter import make_reporter
+from .serving import JobServer, job_spec
+from .signal_names import DRAINING
 from .signals import SHELL_IS_FIRST, Signals, is_behind_a_first_shell
+from .way import find_way
+from .witness import Witness
 from .workers import Workers, make_workers
 
-_PACKAGE = "elastic_launch"
 _LAUNCHER = "elastic_launch.launcher."
-_LOOK_AGAIN = 0.5  # seconds between two attempts to find the way to the server
 _STOP_SLACK = 5.0  # seconds that a job may take longer to stop than its workers
 _WATCH_PERIOD = 1.0  # seconds
 
@@ -49,13 +51,15 @@ class Agent:
         self._environ = environ
         self._guard = guard
         self._output = output
-        self._reporter = self._make_reporter()
-        self._log_handler = ReporterHandler(self._reporter)
+        self._reporter = make_reporter(output, options.log_dir, options.job, options.host)
+        self._log_handler = ReporterHandler(self._reporter, options.shown_level)
+        self._witness = Witness(options.job, lambda: self._relay.slots.progress() if self._relay is not None else [])
         self._name = uuid.uuid4().hex
         self._loop = asyncio.get_running_loop()
         self._ending: asyncio.Future[Ending] = self._loop.create_future()
         self._at_once = asyncio.Event()
         self._interrupts = 0
+        self._drained_by = ""
         self._welcomes = 0
         self._workers: Workers | None = None
         self._relay: Relay | None = None
@@ -64,30 +68,18 @@ class Agent:
         self._meeting: MeetingServer | None = None
         self._peer_watch: PeerWatch | None = None
 
-    def _make_reporter(self) -> Reporter:
-        options = self._options
-        if options.log_dir is None:
-            return Reporter(self._output, options.host)
-        try:
-            folder = host_folder(options.log_dir, options.job, options.host)
-            reporter = Reporter(self._output, options.host, self._output.open_common_log(folder / "agent.log"))
-            reporter.say(f"logs are in {folder}")
-        except OSError as error:
-            reporter = Reporter(self._output, options.host)
-            reporter.say(f"warning: no log of this agent's own can be written: {error}")
-        return reporter
-
     async def run(self) -> int:
-        logging.getLogger(_PACKAGE).addHandler(self._log_handler)
         self._loop.set_exception_handler(self._on_bug)
         self._guard.watch(self._loop)
-        signals = Signals(self._loop, self._options.drain_signals, self._leave_the_job, self._interrupted)
+        signals = Signals(self._loop, self._options.drain_signals, self.drain, self._interrupted)
         if is_behind_a_first_shell():
             self._reporter.say(SHELL_IS_FIRST)
         life = asyncio.ensure_future(self._ending_with_its_errors(self._live()))
         try:
             ending = await self._ending
-            await self._end_workers(ending)
+            if self._relay is not None:
+                self._relay.close()
+                await end_workers(self._relay.slots, ending, self._at_once, self._reporter)
             await self._leave(ending, life)
         finally:
             signals.close()
@@ -95,10 +87,38 @@ class Agent:
             await self._close()
         return ending.code
 
+    def drain(self, why: str) -> None:
+        """This agent's workers leave the job by plan; it ends when they have, or after the time that they have for it."""
+        if self._ending.done() or (self._relay is not None and self._relay.draining):
+            return
+        self._drained_by = why
+        self._reporter.say(f"{why}: this agent's workers leave the job")
+        if self._relay is None:
+            self._end(Ending(exits.SUCCESS, "drained before any worker was started"))
+            return
+        limit = self._options.shutdown_timeout
+        self._loop.call_later(limit, self._end, Ending(exits.SUCCESS, f"drained, but not in order within {limit:g} s"))
+        self._relay.drain_all()
+
+    def resize(self, slots: int) -> None:
+        """This agent has so many workers from here on."""
+        self._options = replace(self._options, nproc=slots)
+        if self._relay is not None and self._workers is not None:
+            self._workers.resize(slots)
+            self._relay.resize(slots)
+
+    def end_at_once(self) -> None:
+        """Kills what is left, and waits for nobody."""
+        self._at_once.set()
+        self._end(Ending(exits.INTERRUPTED, "ended at once"))
+
     async def _live(self) -> None:
         seat = await self._take_seat()
         options = self._options
-        address = options.address or (seat.address if seat is not None else await self._find_address())
+        address = options.address or (
+            seat.address if seat is not None else await find_way(options.urls, options.rendezvous_timeout)
+        )
+        options = self._options  # the number of slots may have changed
         self._meeting = MeetingServer(address)
         workers = self._workers = make_workers(
             options, self._environ, address, self._name, self._output, self._guard, self._reporter
@@ -107,7 +127,9 @@ class Agent:
         urls = options.urls
         if options.serves:
             relay.start_all()  # first: they import for longer than the server does
-            self._server = await JobServer.start(address, options, seat.listener if seat is not None else None)
+            self._server = await JobServer.start(
+                address, options, job_spec(options), seat.listener if seat is not None else None
+            )
             self._invite(self._server.url if options.endpoint is None else options.endpoint.url)
             urls = (self._server.url,)
         tokens = options.access.tokens()
@@ -152,30 +174,8 @@ class Agent:
             self._end(Ending(exits.UNREACHABLE, "the connection to the rendezvous server has ended without a reason"))
         except asyncio.CancelledError:
             raise
-        except PortError as error:
-            self._end(Ending(exits.USAGE, str(error)))
-        except AuthorizationError as error:
-            self._end(Ending(exits.REFUSED, str(error)))
-        except RendezvousError as error:
-            self._end(Ending(exits.UNREACHABLE, str(error)))
-        except (ElasticError, OSError) as error:
-            self._end(Ending(exits.USAGE, str(error)))
-        except Exception:
-            self._end(Ending(exits.BUG, "the agent has failed", traceback.format_exc()))
-
-    async def _find_address(self) -> str:
-        """The server's name may not be known yet, where it and this agent start at the same time."""
-        deadline = self._loop.time() + self._options.rendezvous_timeout
-        while True:
-            try:
-                return await self._loop.run_in_executor(None, address_towards_any, self._options.urls)
-            except OSError as error:
-                if self._loop.time() + _LOOK_AGAIN > deadline:
-                    raise RendezvousError(
-                        f"there is no way to {', '.join(self._options.urls)}: {error}. Looked for"
-                        f" {self._options.rendezvous_timeout:.0f} s (--rendezvous-timeout). Check the name and the network"
-                    ) from None
-            await asyncio.sleep(_LOOK_AGAIN)
+        except Exception as error:
+            self._end(ending_of(error))
 
     def _invite(self, url: str) -> None:
         options = self._options
@@ -186,20 +186,14 @@ class Agent:
 
     def _hello(self) -> Hello:
         assert self._relay is not None
-        options = self._options
-        spec = None
-        if options.describes_job:
-            spec = JobSpec(
-                min=options.min,
-                max=options.max,
-                max_restarts=options.max_restarts,
-                min_timeout=options.min_timeout,
-                hang_timeout=options.hang_timeout,
-                shutdown_timeout=options.shutdown_timeout,
-            )
-        return self._relay.hello(self._name, options.host, spec)
+        spec = job_spec(self._options) if self._options.describes_job else None
+        hello = self._relay.hello(self._name, self._options.host, spec)
+        show("agent", "server", hello)
+        return hello
 
     def _send(self, message: ToServer) -> None:
+        show("agent", "server", message)
+        self._witness.said(message)
         if self._client is not None:
             self._client.send(message)
 
@@ -209,6 +203,8 @@ class Agent:
 
     def _heard(self, message: ToAgent) -> None:
         assert self._relay is not None
+        show("server", "agent", message)
+        self._witness.heard(message)
         if isinstance(message, Welcome):
             self._welcomes += 1
             if self._welcomes > 1:
@@ -218,11 +214,13 @@ class Agent:
             self._relay.start_all()
 
     async def _watch(self, client: Client) -> None:
-        """Looks after what nothing tells. A lost server ends nothing as long as workers live: an intact ring goes on."""
+        """Looks after what nothing tells. A lost server ends nothing as long as workers train: an intact ring goes on."""
+        idle_since: float | None = None
         while True:
             await asyncio.sleep(_WATCH_PERIOD)
             assert self._relay is not None
             self._relay.tick()
+            self._witness.look()
             others = {self._guard.pid, self._peer_watch.pid if self._peer_watch is not None else 0}
             assert self._workers is not None
             reap_adopted(
@@ -234,28 +232,21 @@ class Agent:
             self._reporter.say_once(
                 "the rendezvous server is lost: the workers go on without it, and the agent looks for it"
             )
-            if not self._relay.slots:
-                gone = self._loop.time() - client.disconnected_since
-                if gone > self._options.rendezvous_timeout:
-                    text = f"the rendezvous server has been gone for {gone:.0f} s, and no worker is left here"
-                    self._end(Ending(exits.UNREACHABLE, text))
-
-    def _leave_the_job(self, why: str) -> None:
-        if self._ending.done() or (self._relay is not None and self._relay.draining):
-            return
-        self._reporter.say(f"{why}: this agent's workers leave the job")
-        if self._relay is None:
-            self._end(Ending(exits.SUCCESS, "drained before any worker was started"))
-            return
-        limit = self._options.shutdown_timeout
-        self._loop.call_later(limit, self._end, Ending(exits.SUCCESS, f"drained, but not in order within {limit:g} s"))
-        self._relay.drain_all()
+            if not all(worker.is_idle for worker in self._relay.slots):
+                idle_since = None
+                continue
+            now = self._loop.time()
+            idle_since = idle_since or now
+            if now - max(idle_since, client.disconnected_since) > self._options.rendezvous_timeout:
+                gone = now - client.disconnected_since
+                text = f"the rendezvous server has been gone for {gone:.0f} s, and no worker trains here"
+                text += ": start this agent again when it is back"
+                self._end(Ending(exits.UNREACHABLE, text, ask=signal.SIGTERM))
 
     def _interrupted(self) -> None:
         self._interrupts += 1
         if self._interrupts > 1 or (self._relay is not None and self._relay.draining):
-            self._at_once.set()
-            self._end(Ending(exits.INTERRUPTED, "ended at once"))
+            self.end_at_once()
         elif self._ending.done():
             self._reporter.say("SIGINT: ending already; a second one ends everything at once")
         elif self._client is None or self._welcomes == 0:
@@ -280,51 +271,30 @@ class Agent:
         else:
             self._reporter.say(f"warning: {context.get('message')}\n{details}")
 
-    async def _end_workers(self, ending: Ending) -> None:
-        if self._relay is None:
-            return
-        self._relay.close()
-        slots = self._relay.slots
-        if ending.ask is not None:
-            for worker in slots:
-                worker.stop(ending.ask)
-        if slots and ending.patience > 0:
-            ended = asyncio.ensure_future(slots.wait_until_empty(ending.patience))
-            hurried = asyncio.ensure_future(self._at_once.wait())
-            await asyncio.wait([ended, hurried], return_when=asyncio.FIRST_COMPLETED)
-            ended.cancel()
-            hurried.cancel()
-        if slots:
-            if ending.code == exits.SUCCESS:
-                left = ", ".join(str(pid) for worker in slots for pid in worker.pids)
-                self._reporter.say(f"killing the workers that have not ended within --shutdown-timeout: pid {left}")
-            await slots.kill_all()
-            for pid in [pid for worker in slots for pid in worker.pids]:
-                self._reporter.say(
-                    f"warning: pid {pid} does not end on SIGKILL: it is stuck in the kernel ({where_it_is_stuck(pid)})."
-                    " This agent ends without it; if it stays, what it holds (a GPU, a mount) is free after a reboot"
-                )
-        await slots.drained()
-
     async def _leave(self, ending: Ending, life: asyncio.Future[None]) -> None:
         self._log_handler.setLevel(logging.CRITICAL)  # connections that end are no news from here on
-        self._reporter.say(ending.last_words())
+        summary = self._witness.summary() if not self._options.quiet else ""
+        self._reporter.say("\n".join(filter(None, (summary, ending.last_words()))))
+        trouble = reply(ending, self._environ)
+        if trouble:
+            self._reporter.say(f"warning: {trouble}")
         if self._client is not None:
             await self._client.close()
             await asyncio.wait([life], timeout=2.0)
         if self._server is not None and not self._at_once.is_set():
-            others = self._server.connected_agents
-            if others and ending.code == exits.SUCCESS and self._relay is not None and self._relay.draining:
-                self._reporter.say(
-                    f"{others} other agents need the server in this agent: it goes on for {self._options.shutdown_timeout:g} s"
-                )
-            waiting = asyncio.ensure_future(self._server.wait_until_all_have_left(self._options.shutdown_timeout))
-            hurried = asyncio.ensure_future(self._at_once.wait())
-            await asyncio.wait([waiting, hurried], return_when=asyncio.FIRST_COMPLETED)
-            hurried.cancel()
-            if waiting.done() and not waiting.result():
-                self._reporter.say("other agents were still connected to the server in this one: they have lost it")
-            waiting.cancel()
+            draining = self._relay is not None and self._relay.draining
+            limit = math.inf if draining and self._options.outstays else self._options.shutdown_timeout
+            await leave_the_others(self._server, ending, draining, limit, self._at_once, self._reporter)
+        if ending.code == exits.SUCCESS and self._relay is not None and self._relay.draining:
+            await self._requeue()
+
+    async def _requeue(self) -> None:
+        job, when = self._options.requeued_job, self._options.requeue
+        if job and when != "never":
+            warnings = {signal.Signals(number).name for number in self._options.drain_signals if number not in DRAINING}
+            in_any_case = when == "always" and self._drained_by in warnings
+            said = await self._loop.run_in_executor(None, requeue, job, in_any_case)
+            self._reporter.say(said)
 
     async def _close(self) -> None:
         if self._workers is not None:

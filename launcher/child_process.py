@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -13,11 +14,14 @@ from .guard import kill_group, signal_marked
 from .guarding import Guard
 from .output.prefixes import Label
 from .output.room import Output
+from .output.worker_output import WorkerOutput
 from .process_groups import has_live_members, killed_by
+from .threads import in_a_thread
 
 _DRAIN_LIMIT = 1.0  # seconds to read the output of a dead process whose pipe another process holds
 _FOLLOWERS_LIMIT = 30.0  # seconds that what a terminated process has started has for its own end
 _FOLLOWERS_PERIOD = 0.05  # seconds
+_ESCAPED_LIMIT = 5.0  # seconds to find and kill what has left the group of a failed process
 
 
 class Started(Protocol):
@@ -59,20 +63,23 @@ class ChildProcess:
         self._loop = asyncio.get_running_loop()
         self._drain: asyncio.Task[None] | None = None
         self._followers: asyncio.Task[None] | None = None
+        destinations = output.destinations(label().slot, logs)
         (stdout, stdout_end), (stderr, stderr_end) = os.pipe(), os.pipe()
         try:
             self._process = start(stdout_end, stderr_end)
         except BaseException:
             for descriptor in (stdout, stderr):
                 os.close(descriptor)
+            for destination in destinations:
+                destination.close()
             raise
         finally:
             os.close(stdout_end)
             os.close(stderr_end)
         self.pid = self._process.pid
         guard.add(self.pid, mark)
-        self._stdout = output.take(stdout, 1, label, logs)
-        self._stderr = output.take(stderr, 2, label, logs)
+        self._stdout = WorkerOutput(stdout, label, destinations[0])
+        self._stderr = WorkerOutput(stderr, label, destinations[1])
         self._pidfd = os.pidfd_open(self.pid)
         self._loop.add_reader(self._pidfd, self._died)
 
@@ -110,8 +117,12 @@ class ChildProcess:
 
     async def _wait_for_followers(self) -> None:
         deadline = self._loop.time() + _FOLLOWERS_LIMIT
-        while has_live_members(self.pid) and self._loop.time() < deadline:
-            await asyncio.sleep(_FOLLOWERS_PERIOD)
+        while self._loop.time() < deadline:
+            began = self._loop.time()
+            if not has_live_members(self.pid):
+                break
+            # Where there are thousands of processes, to look at them all takes a while, in which nothing else is done.
+            await asyncio.sleep(max(_FOLLOWERS_PERIOD, 10 * (self._loop.time() - began)))
         self._end()
 
     def _end(self) -> None:
@@ -127,5 +138,8 @@ class ChildProcess:
 
     async def _read_the_rest(self, with_the_escaped: bool) -> None:
         if with_the_escaped and self._mark:
-            await self._loop.run_in_executor(None, signal_marked, self._mark)
+            # To look at a process that is stuck in the kernel may take as long as it is.
+            with contextlib.suppress(asyncio.TimeoutError):
+                looking = in_a_thread(lambda: signal_marked(self._mark), "escaped", stop=lambda: None)
+                await asyncio.wait_for(looking, _ESCAPED_LIMIT)
         await asyncio.gather(self._stdout.drain(_DRAIN_LIMIT), self._stderr.drain(_DRAIN_LIMIT))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..rendezvous.messages import Exited, Failed
 from . import exits
 
+_TRACEBACK = "Traceback (most recent call last)"
 _SHORT = 2.0  # seconds that the workers of a failed job have between SIGTERM and SIGKILL
 
 
@@ -43,7 +44,14 @@ class Ending:
     def last_words(self) -> str:
         lines = [self.text]
         if self.tail:
-            lines += ["last lines of the worker's output:", *("  " + line for line in self.tail.splitlines())]
+            lines += ["last lines of the worker's output:", *("  " + line for line in _what_matters(self.tail))]
         if self.code != exits.SUCCESS:
             lines.append(f"exit code {self.code}")
         return "\n".join(lines)
+
+
+def _what_matters(tail: str) -> list[str]:
+    """From the traceback on, if there is one: what stands before it has been shown, and is no reason."""
+    lines = tail.splitlines()
+    starts = (number for number, line in enumerate(lines) if _TRACEBACK in line)
+    return lines[next(starts, 0) :]

@@ -13,13 +13,11 @@ import re
 import socket
 import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from ..errors import RendezvousError, UsageError
 from ..rendezvous.listening import listen
 from ..rendezvous.route import address_on_the_way_to
-from .address import in_url
+from .address import in_url, is_own_address
 
 DEFAULT_PORT = 29400  # torchrun's
 _LOOK_AGAIN = 0.5  # seconds between two attempts to resolve the host's name
@@ -44,7 +42,7 @@ class Endpoint:
         host = match and (match["v6"] or match["host"])
         port = match and (match["v6_port"] or match["port"])
         if not host or not _HOST.fullmatch(host) or int(port or 0) > 65535:
-            raise UsageError(f"{text!r} is no HOST:PORT (an IPv6 address in brackets)")
+            raise UsageError(f"{text!r} is no HOST:PORT: give one, as in head:29400 (an IPv6 address in brackets)")
         return cls(host, DEFAULT_PORT if port is None else int(port), serves)
 
     @property
@@ -109,7 +107,7 @@ def _where_to_listen(host: str, serves: bool) -> str | None:
         if not is_mine:
             raise
         found = []
-    here = [str(sockaddr[0]) for family, *_, sockaddr in found if _is_local(family, sockaddr)]
+    here = [str(sockaddr[0]) for family, *_, sockaddr in found if is_own_address(family, sockaddr)]
     for address in here:
         if address.partition("%")[0] == host.partition("%")[0] or not ipaddress.ip_address(address).is_loopback:
             return address
@@ -121,32 +119,6 @@ def _where_to_listen(host: str, serves: bool) -> str | None:
 def _is_own_name(host: str) -> bool:
     own = socket.gethostname().lower()
     return host.lower() in (own, own.partition(".")[0])
-
-
-def _is_local(family: int, sockaddr: Any) -> bool:
-    address = str(sockaddr[0])
-    if ipaddress.ip_address(address.partition("%")[0]).is_loopback:
-        return True
-    if _may_bind_any_address(family):
-        try:
-            return address_on_the_way_to(address, 9) == address.partition("%")[0]
-        except OSError:
-            return False
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        try:
-            probe.bind(sockaddr)
-        except OSError:
-            return False
-    return True
-
-
-def _may_bind_any_address(family: int) -> bool:
-    """Hosts with floating addresses are often set up so: a successful bind says nothing there."""
-    version = "ipv6" if family == socket.AF_INET6 else "ipv4"
-    try:
-        return Path(f"/proc/sys/net/{version}/ip_nonlocal_bind").read_text().strip() != "0"
-    except OSError:
-        return False
 
 
 def _way_out(every: str) -> str:

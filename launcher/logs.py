@@ -7,22 +7,40 @@ from typing import Any
 
 import msgspec
 
+from ..errors import UsageError
 from ..rendezvous.messages import Message
 from .reporter import Reporter
 
 _PACKAGE = "elastic_launch"
+_LEVELS = {
+    "TRACE": 1,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARNING": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+"""By the names that --log-level takes."""
 _LONGEST = 200  # characters of one value
 _protocol = logging.getLogger(f"{_PACKAGE}.launcher.protocol")
 
 
-class ReporterHandler(logging.Handler):
-    """Shows warnings and errors of the parts that the agent uses; `verbose`, everything."""
+def level_of(name: str) -> int:
+    """UsageError for a name of no level."""
+    if name.upper() not in _LEVELS:
+        raise UsageError(f"{name!r} is no level: give one of {', '.join(_LEVELS)}")
+    return _LEVELS[name.upper()]
 
-    def __init__(self, reporter: Reporter, verbose: bool = False) -> None:
-        super().__init__(logging.DEBUG if verbose else logging.WARNING)
+
+class ReporterHandler(logging.Handler):
+    """Shows what the parts of this package log at `level` or above; at DEBUG the protocol, too. From `__init__` on."""
+
+    def __init__(self, reporter: Reporter, level: int = logging.WARNING) -> None:
+        super().__init__(level)
         self._reporter = reporter
-        if verbose:
-            logging.getLogger(_PACKAGE).setLevel(logging.DEBUG)
+        logger = logging.getLogger(_PACKAGE)
+        logger.addHandler(self)
+        logger.setLevel(min(level, logging.WARNING))
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage() if record.name == _protocol.name else self._with_its_level(record)

@@ -79,7 +79,10 @@ def _is_executable(name: str) -> bool:
 
 def checked_executable(name: str) -> str:
     if shutil.which(name) is None:
-        raise UsageError(f"program {name!r} cannot be run: it is neither a file that may be executed nor in the PATH")
+        raise UsageError(
+            f"program {name!r} cannot be run: it is neither a file that may be executed nor in the PATH."
+            " Check the name (and chmod +x), or give the whole path"
+        )
     return name
 
 
@@ -89,14 +92,14 @@ def _checked_script(script: str) -> str:
         if not (path / "__main__.py").is_file():
             raise UsageError(f"script {script!r} is a folder without __main__.py: give the Python file to run")
     elif not path.exists():
-        hint = ""
+        hint = ": check the path"
         if script.startswith("-"):
             hint = " (flags of elastic-launch come before the script)"
         elif not script.endswith(".py") and "/" not in script:
             hint = " (give -m before the name of a module)"
         raise UsageError(f"script {script!r} does not exist in {os.getcwd()}{hint}")
     elif not os.access(path, os.R_OK):
-        raise UsageError(f"script {script!r} cannot be read")
+        raise UsageError(f"script {script!r} cannot be read: check whose it is, and its mode (ls -l)")
     return script
 
 

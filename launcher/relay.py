@@ -31,10 +31,12 @@ from ..rendezvous.messages import (
     Started,
     ToAgent,
     ToServer,
+    ToWorker,
     Welcome,
 )
 from . import exits
 from .ending import Ending
+from .logs import show
 from .memory_kills import MemoryKills
 from .options import Options
 from .reporter import Reporter
@@ -88,6 +90,8 @@ class Relay:
         self._restarts_scripts = options.restarts
         self._shutdown_timeout = options.shutdown_timeout
         self._hang_timeout = options.hang_timeout
+        # A worker that is about to join may have begun to leave SIGTERM to this agent.
+        self._sure_end = signal.SIGKILL if options.everybody_is_signalled else signal.SIGTERM
         self._loop = asyncio.get_running_loop()
         self._welcome: Welcome | None = None
         self._announced = 0
@@ -95,6 +99,7 @@ class Relay:
         self._unanswered: dict[int, Exited] = {}  # by slot
         self._restarts: dict[int, asyncio.TimerHandle] = {}
         self._rejected: set[int] = set()
+        self._surplus: set[str] = set()  # workers that leave for a lower number of slots
         self._memory_kills = MemoryKills()
 
     def hello(self, agent: str, host: str, spec: JobSpec | None) -> Hello:
@@ -103,7 +108,9 @@ class Relay:
 
     def beat(self) -> Beat:
         """A heartbeat, with what this agent's workers have come to."""
-        return Beat(self.slots.progress())
+        beat = Beat(self.slots.progress())
+        show("agent", "server", beat)
+        return beat
 
     def start_all(self) -> None:
         for local_rank in range(self._slot_count):
@@ -114,10 +121,22 @@ class Relay:
         self.draining = True
         self._cancel_restarts()
         for worker in self.slots:
-            if worker.record.registered:
-                self._send(Leaving(worker.record.worker))
-            self._drain(worker)
+            self._let_go(worker)
         self._end_if_drained()
+
+    def resize(self, count: int) -> None:
+        """`count` slots from here on: the workers of those above leave by plan, and empty ones get fresh workers."""
+        if self.draining or self.is_over:
+            return
+        self._slot_count = count
+        self.slots.resize(count)
+        for worker in self.slots:
+            if worker.record.local_rank >= count and worker.record.worker not in self._surplus:
+                self._surplus.add(worker.record.worker)
+                self._let_go(worker)
+        for local_rank in range(count) if self._welcome is not None else ():  # before it, nothing has been started
+            if self.slots.is_free(local_rank) and local_rank not in self._restarts:
+                self._start(local_rank)
 
     def tick(self) -> None:
         """To be called about once a second."""
@@ -137,7 +156,7 @@ class Relay:
         elif isinstance(message, Release):
             for worker in self.slots:
                 if message.generation in (worker.record.announced, worker.record.formed):
-                    worker.send(message)
+                    self._tell_worker(worker, message)
         elif isinstance(message, Restart):
             self._restart_later(message)
         elif isinstance(message, Done):
@@ -152,13 +171,17 @@ class Relay:
             if worker_or_none is not None:
                 self._tell(worker_or_none, message)
 
+    def _tell_worker(self, worker: Worker, message: ToWorker) -> None:
+        show("agent", f"worker {worker.record.local_rank}", message)
+        worker.send(message)
+
     def _tell(self, worker: Worker, message: Released | Evicted | Drain) -> None:
         if isinstance(message, Drain):
             self._drain(worker)
             return
         if isinstance(message, Released) and not worker.record.leaving:
-            worker.send(Drain(worker.record.worker))  # nobody leaves unasked
-        worker.send(message)
+            self._tell_worker(worker, Drain(worker.record.worker))  # nobody leaves unasked
+        self._tell_worker(worker, message)
         if isinstance(message, Evicted):
             self._reporter.say(f"{_name(worker)} was evicted: {message.reason}")
             limit = max(_LEAST_EVICTION, self._hang_timeout)
@@ -168,7 +191,7 @@ class Relay:
         self._welcome = message
         self._hang_timeout = message.hang_timeout
         for worker in self.slots:
-            worker.send(message)
+            self._tell_worker(worker, message)
         for exited in self._unanswered.values():
             self._send(exited)
 
@@ -183,7 +206,7 @@ class Relay:
         # The last formed generation's ring may still be stepping, until an agreed boundary.
         self._meeting.forget(before=message.formed)
         for place, worker in ours:
-            worker.send(msgspec.structs.replace(message, places=[place]))
+            self._tell_worker(worker, msgspec.structs.replace(message, places=[place]))
 
     def _open_meeting(self, message: Announce) -> None:
         """Once: a server says again what it is not sure that we have heard, and members may have met already."""
@@ -191,23 +214,29 @@ class Relay:
             self._opened = message.generation, message.secret
             self._meeting.open(self._job, message.generation, message.secret)
 
+    def _let_go(self, worker: Worker) -> None:
+        if worker.record.registered:
+            self._send(Leaving(worker.record.worker))
+        self._drain(worker)
+
     def _drain(self, worker: Worker) -> None:
         """A worker that has not joined hears no message, and has nothing to hand over."""
         if worker.record.registered:
-            worker.send(Drain(worker.record.worker))
+            self._tell_worker(worker, Drain(worker.record.worker))
         else:
-            worker.stop()
+            worker.stop(self._sure_end)
 
     def _done(self) -> None:
         self._unanswered.clear()
         for worker in self.slots:
-            worker.send(Done())
+            self._tell_worker(worker, Done())
         self._end(Ending(exits.SUCCESS, f"job {self._job!r} is done", patience=self._shutdown_timeout))
 
     def _said(self, worker: Worker, message: FromWorker | Crashed) -> None:
         if message.worker != worker.record.worker:
             self._nonsense(worker, f"it speaks as another worker, {message.worker!r}")
             return
+        show(f"worker {worker.record.local_rank}", "agent", message)
         worker.record.said(message)
         if isinstance(message, Registered):
             worker.watch_for_death()
@@ -242,6 +271,10 @@ class Relay:
         if kind == "rejected":
             self._rejected.add(record.local_rank)
         self._end_if_drained()
+        if record.worker in self._surplus:
+            self._surplus.discard(record.worker)
+            if not self.draining and not self.is_over:
+                self._restart(record.local_rank)  # if the slot is wanted again
         if len(self._rejected) == self._slot_count and not self._serves:
             # After the server's own word, if this fails the whole job.
             self._loop.call_later(_SERVER_FIRST, self._end, Ending.rejected(self._job, exited))
@@ -267,11 +300,11 @@ class Relay:
         try:
             worker = self.slots.start(local_rank)
         except OSError as error:
-            self._end(Ending(exits.BUG, f"a worker cannot be started: {error}"))
+            self._end(Ending(exits.BUG, f"a worker cannot be started: {error}. Check this host's limits (ulimit -a)"))
             return
         self._send(Started(worker.record.worker, local_rank))
         if self._welcome is not None:
-            worker.send(self._welcome)
+            self._tell_worker(worker, self._welcome)
 
     def _cancel_restarts(self) -> None:
         for restart in self._restarts.values():

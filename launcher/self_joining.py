@@ -6,7 +6,7 @@ import ast
 import importlib.machinery
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 from .program import Program
@@ -38,7 +38,7 @@ def imported_names(program: Program) -> set[str]:
     return found
 
 
-def joins_by_itself(names: set[str]) -> bool:
+def joins_by_itself(names: Set[str]) -> bool:
     return _PACKAGE in names
 
 

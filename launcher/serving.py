@@ -6,9 +6,11 @@ import socket
 from typing import TYPE_CHECKING
 
 from ..errors import ElasticError, RendezvousError
+from ..rendezvous.messages import JobSpec
 from .options import Options
 
 if TYPE_CHECKING:
+    from ..rendezvous.job import Job
     from ..rendezvous.server import Server
 
 
@@ -25,17 +27,28 @@ class JobServer:
         self.url = server.url
 
     @classmethod
-    async def start(cls, address: str, options: Options, listener: socket.socket | None = None) -> JobServer:
-        """On `listener` if there is one already. PortError if it cannot listen at the address."""
+    async def start(
+        cls, address: str, options: Options, spec: JobSpec, listener: socket.socket | None = None
+    ) -> JobServer:
+        """On `listener` if there is one already. Knows the job from its first moment on: other agents may be there first.
+
+        PortError if it cannot listen at the address."""
         # FastAPI is imported by the agents that serve only.
         from ..rendezvous.http.face import Face
         from ..rendezvous.server import Server
 
         try:
             face = Face(tokens=options.access.tokens())
-            return cls(await Server.start(address, options.port, face=face, listener=listener), options.job)
+            server = await Server.start(address, options.port, face=face, listener=listener)
+            server.jobs.get_or_create(options.job, spec)
+            return cls(server, options.job)
         except RendezvousError as error:
             raise PortError(f"--port {options.port}: {error}") from error
+
+    @property
+    def job(self) -> Job | None:
+        """What the server knows of the job; None before its first agent has come."""
+        return self._server.jobs.get(self._job)
 
     @property
     def connected_agents(self) -> int:
@@ -47,3 +60,15 @@ class JobServer:
 
     async def close(self) -> None:
         await self._server.stop()
+
+
+def job_spec(options: Options) -> JobSpec:
+    """What the job is, for the server."""
+    return JobSpec(
+        min=options.min,
+        max=options.max,
+        max_restarts=options.max_restarts,
+        min_timeout=options.min_timeout,
+        hang_timeout=options.hang_timeout,
+        shutdown_timeout=options.shutdown_timeout,
+    )

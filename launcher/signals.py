@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "busybox", "zsh", "ksh", "mksh"})
@@ -15,13 +15,18 @@ SHELL_IS_FIRST = (
 )
 
 
+def hold_back(draining: Iterable[int]) -> None:
+    """Signals that come before `Signals` takes them wait for it: the first process of a container would not get them at all."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *draining})
+
+
 class Signals:
     """`drain` is told why, after one of `draining`, `interrupt` that somebody has pressed Ctrl-C. From `__init__` to `close`."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        draining: Iterable[int],
+        draining: Collection[int],
         drain: Callable[[str], None],
         interrupt: Callable[[], None],
     ) -> None:
@@ -36,6 +41,7 @@ class Signals:
         self._pidfd = -1
         if self._shell:
             self._watch_the_shell()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, *draining})
 
     def close(self) -> None:
         if self._pidfd >= 0:

@@ -53,6 +53,10 @@ class Slots:
         worker.extend_lease(self._lease_until)
         return worker
 
+    def resize(self, count: int) -> None:
+        """Live workers of slots that are no longer there stay until they end."""
+        self._count = count
+
     def extend_lease(self, until: float) -> None:
         """Workers that are alone in their ring may step until then (`time.monotonic()`)."""
         self._lease_until = until

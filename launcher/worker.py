@@ -28,6 +28,11 @@ class Worker(ABC):
     def pids(self) -> tuple[int, ...]:
         """Its processes that this agent waits for; the first is the one to be named."""
 
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is lost if it ends: it can do nothing until the server says something."""
+        return False
+
     @abstractmethod
     def send(self, message: ToWorker) -> None: ...
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib.machinery
+import ipaddress
+import signal
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 
 from ..rendezvous import worker_environment
 from ..rendezvous.scratch import scratch_folder
+from .address import interface_with
 from .guarding import Guard
 from .options import Options
 from .output.room import Output
@@ -31,6 +35,10 @@ class Workers(ABC):
     def start(self, record: WorkerRecord, hooks: Hooks) -> Worker:
         """OSError if it cannot be started."""
 
+    @abstractmethod
+    def resize(self, slots: int) -> None:
+        """There are so many slots from here on; workers that have been started keep what they were told."""
+
     @property
     @abstractmethod
     def pids(self) -> tuple[int, ...]:
@@ -49,6 +57,9 @@ class JoiningWorkers(Workers):
     def start(self, record: WorkerRecord, hooks: Hooks) -> Worker:
         return WorkerProcess(self._surroundings, record, hooks)
 
+    def resize(self, slots: int) -> None:
+        self._surroundings = replace(self._surroundings, slots=slots)
+
     @property
     def pids(self) -> tuple[int, ...]:
         return ()
@@ -64,7 +75,7 @@ class RestartedWorkers(Workers):
         self, options: Options, surroundings: Surroundings, agent: str, reporter: Reporter, modules: tuple[str, ...]
     ) -> None:
         assert options.program is not None
-        environ = without_other_launchers(surroundings.environ)
+        environ = _on_its_network(without_other_launchers(surroundings.environ), surroundings.address)
         output, guard = surroundings.output, surroundings.guard
         self._fork_server = ForkServer(modules, environ, output, guard, reporter)
         self._leftovers = ExitStack()
@@ -82,10 +93,14 @@ class RestartedWorkers(Workers):
             scratch=scratch,
             log_dir=options.log_dir,
             reporter=reporter,
+            node=options.node,
         )
 
     def start(self, record: WorkerRecord, hooks: Hooks) -> Worker:
         return Keeper(self._settings, record, hooks)
+
+    def resize(self, slots: int) -> None:
+        pass  # scripts are told their world at each start
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -107,7 +122,7 @@ def make_workers(
 ) -> Workers:
     surroundings = Surroundings(
         command=options.command,
-        environ=_as_asked(options, _with_threads_bounded(options, environ, reporter)),
+        environ=_with_signals(options, _as_asked(options, _with_threads_bounded(options, environ, reporter))),
         job=options.job,
         host=options.host,
         address=address,
@@ -132,6 +147,31 @@ def _with_threads_bounded(options: Options, environ: Mapping[str, str], reporter
 def _as_asked(options: Options, environ: Mapping[str, str]) -> Mapping[str, str]:
     asked = {worker_environment.NUMA_BINDING: options.numa_binding, worker_environment.BACKEND: options.backend}
     return {**environ, **{name: value for name, value in asked.items() if value}}
+
+
+def _on_its_network(environ: Mapping[str, str], address: str) -> Mapping[str, str]:
+    """Scripts' own connections take the interface that this agent's address is on.
+
+    Gloo would look the host's name up, which many a host's own /etc/hosts gives to the loopback; NCCL would take the first
+    interface that it likes. Whoever has said which one has the word.
+    """
+    interface = interface_with(address)
+    if not interface:
+        return environ
+    names = ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"]
+    if not ipaddress.ip_address(
+        address.partition("%")[0]
+    ).is_loopback:  # NCCL may need more than that, even on one host
+        names.append("NCCL_SOCKET_IFNAME")
+    return {**dict.fromkeys(names, interface), **environ}
+
+
+def _with_signals(options: Options, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Those that reach the workers too, and that they leave to this agent."""
+    if not options.everybody_is_signalled:
+        return environ
+    names = ",".join(signal.Signals(number).name for number in options.drain_signals)
+    return {**environ, worker_environment.AGENT_ANSWERS: names}
 
 
 def _is_there(module: str) -> bool:

@@ -124,10 +124,14 @@ class AgentConnection:
             if hello.spec is None:
                 raise UsageError(f"job {self._job_name!r} is not known here and its Hello does not say what it is")
             if len(self._jobs.names()) >= self._limits.jobs:
-                raise UsageError(f"this server has {self._limits.jobs} jobs, which is its limit")
+                raise UsageError(
+                    f"this server has {self._limits.jobs} jobs, which is its limit: wait for one to end, or raise its --max-jobs"
+                )
             job = self._jobs.get_or_create(self._job_name, checked(hello.spec))
         if job.is_full(hello.agent, self._limits.agents):
-            raise UsageError(f"job {self._job_name!r} has {self._limits.agents} agents, which is this server's limit")
+            raise UsageError(
+                f"job {self._job_name!r} has {self._limits.agents} agents, which is this server's limit: raise its --max-agents"
+            )
         self._agent, self._job = hello.agent, job
         await job.said(self._agent, self, hello)
 

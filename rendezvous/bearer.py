@@ -30,7 +30,9 @@ class TokenFile:
             self._read()
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            raise UsageError(f"the token file {str(path)!r} cannot be used: {reason}") from None
+            raise UsageError(
+                f"the token file {str(path)!r} cannot be used: {reason}. Give one with a token a line"
+            ) from None
 
     def token(self) -> str:
         self._look()

@@ -10,7 +10,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..completion import PrintCompletion
 from ..errors import ElasticError, UsageError
+from ..help import HelpFormatter
 from . import logs
 from .bearer import TokenFile
 from .http.app import Election
@@ -27,10 +29,37 @@ from .tls import server_context
 
 DEFAULT_PORT = 29600
 
+_DESCRIPTION = """\
+Serve the rendezvous of elastic-launch jobs: the one place that decides who is in a job. Agents join
+with --rendezvous http://HOST:PORT. One server serves any number of jobs; several that share an etcd
+stand in for each other.
+"""
+
+_EPILOG = """\
+examples:
+  elastic-rendezvous
+  elastic-rendezvous --port 29600 --store etcd://a:2379,b:2379,c:2379 --token-file tokens
+  curl http://HOST:29600/v1/jobs                 # what the jobs are at
+
+environment:
+  ELASTIC_ETCD_PASSWORD    of the user that --store names, as in etcd://USER@HOST:2379
+
+signals:
+  SIGTERM, SIGINT    the server ends; its jobs are not over, and agents look for it, or for another
+                     one on the same etcd
+
+exit codes:
+  0    ended by a signal
+  1    it cannot serve: the port is taken, or the store cannot be used
+  2    bad flags
+
+see also: elastic-launch --help, elastic-job --help
+"""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serves until SIGTERM or SIGINT. Returns the exit code: 0, or 1 if it cannot serve."""
-    parser = _parser()
+    parser = build_parser()
     options = parser.parse_args(arguments)
     logs.configure(options.log_level, options.log_format)
     try:
@@ -89,7 +118,7 @@ def _face(options: argparse.Namespace) -> Face:
     if (options.tls_cert is None) != (options.tls_key is None):
         raise UsageError("--tls-cert and --tls-key belong together: give both")
     if options.tls_client_ca is not None and options.tls_cert is None:
-        raise UsageError("--tls-client-ca is for a server with --tls-cert and --tls-key")
+        raise UsageError("--tls-client-ca is for a server with --tls-cert and --tls-key: give them too")
     return Face(
         limits=Limits(jobs=options.max_jobs, agents=options.max_agents, keep_finished=options.keep_finished),
         tokens=TokenFile(options.token_file) if options.token_file is not None else None,
@@ -98,15 +127,25 @@ def _face(options: argparse.Namespace) -> Face:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="elastic-rendezvous",
-        description="Serve the rendezvous of elastic-launch jobs: agents join with --rendezvous http://HOST:PORT.",
+        usage="elastic-rendezvous [flags]",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=HelpFormatter,
+    )
+    parser.add_argument("--print-completion", action=PrintCompletion, whole=parser)
+    parser.add_argument(
+        "--host", default="0.0.0.0", metavar="A", help="where to listen (default: all of IPv4; '::' is IPv6 as well)"
     )
     parser.add_argument(
-        "--host", default="0.0.0.0", help="where to listen (default: all of IPv4; '::' is IPv6 as well)"
+        "--port",
+        type=_port,
+        default=DEFAULT_PORT,
+        metavar="PORT",
+        help="where, 0 for any free one (default: %(default)s)",
     )
-    parser.add_argument("--port", type=_port, default=DEFAULT_PORT, help="0 for any free one (default: %(default)s)")
     parser.add_argument(
         "--lease",
         type=_seconds,
@@ -134,10 +173,18 @@ def _parser() -> argparse.ArgumentParser:
         help="with etcd: another server takes over from a leader that is silent for longer (default: %(default)s)",
     )
     parser.add_argument(
-        "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="default: %(default)s"
+        "--log-level",
+        choices=["debug", "info", "warning", "error"],
+        default="info",
+        metavar="LEVEL",
+        help="what is written to standard error: debug, info, warning or error (default: %(default)s)",
     )
     parser.add_argument(
-        "--log-format", choices=logs.FORMATS, default="text", help="json: one object a line (default: %(default)s)"
+        "--log-format",
+        choices=logs.FORMATS,
+        default="text",
+        metavar="FORMAT",
+        help="text, or json: one object a line (default: %(default)s)",
     )
     access = parser.add_argument_group("who may talk to it")
     access.add_argument(
@@ -147,10 +194,13 @@ def _parser() -> argparse.ArgumentParser:
         help="tokens that are accepted, one a line, read again when the file changes (default: anybody may)",
     )
     access.add_argument("--open-metrics", action="store_true", help="/metrics wants no token")
-    access.add_argument("--tls-cert", type=Path, metavar="F", help="serve https with this certificate")
-    access.add_argument("--tls-key", type=Path, metavar="F", help="its private key")
+    access.add_argument("--tls-cert", type=Path, metavar="F", help="serve https with this certificate (default: http)")
+    access.add_argument("--tls-key", type=Path, metavar="F", help="its private key (default: none)")
     access.add_argument(
-        "--tls-client-ca", type=Path, metavar="F", help="let in only whose certificate is signed by one of these"
+        "--tls-client-ca",
+        type=Path,
+        metavar="F",
+        help="let in only whose certificate is signed by one of these (default: anybody)",
     )
     access.add_argument(
         "--keep-finished",
@@ -159,9 +209,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="how long a job that has ended is shown, and its name is not free (default: %(default)s)",
     )
-    access.add_argument("--max-jobs", type=_count, default=Limits().jobs, metavar="N", help="default: %(default)s")
     access.add_argument(
-        "--max-agents", type=_count, default=Limits().agents, metavar="N", help="of a job (default: %(default)s)"
+        "--max-jobs", type=_count, default=Limits().jobs, metavar="N", help="most jobs at a time (default: %(default)s)"
+    )
+    access.add_argument(
+        "--max-agents",
+        type=_count,
+        default=Limits().agents,
+        metavar="N",
+        help="most agents of a job (default: %(default)s)",
     )
     return parser
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -110,7 +111,7 @@ class Server:
         if known is None:
             return True
         try:
-            await asyncio.wait_for(known.deserted.wait(), timeout)
+            await asyncio.wait_for(known.deserted.wait(), timeout if math.isfinite(timeout) else None)
         except asyncio.TimeoutError:
             return False
         return True

@@ -39,7 +39,8 @@ def _load(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
         context.load_cert_chain(certificate, key, no_password)
     except OSError as error:  # also an SSLError
         raise UsageError(
-            f"the certificate {str(certificate)!r} and the key {str(key)!r} cannot be used: {_reason(error)}"
+            f"the certificate {str(certificate)!r} and the key {str(key)!r} cannot be used: {_reason(error)}."
+            " Give PEM files that belong together"
         ) from None
 
 
@@ -47,7 +48,9 @@ def _trust(context: ssl.SSLContext, authority: Path) -> None:
     try:
         context.load_verify_locations(authority)
     except OSError as error:
-        raise UsageError(f"the certificates in {str(authority)!r} cannot be used: {_reason(error)}") from None
+        raise UsageError(
+            f"the certificates in {str(authority)!r} cannot be used: {_reason(error)}. Give a PEM file"
+        ) from None
 
 
 def _reason(error: OSError) -> str:

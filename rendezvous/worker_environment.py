@@ -11,6 +11,7 @@ LOCAL_WORLD_SIZE = "ELASTIC_LOCAL_WORLD_SIZE"  # number of slots on this host
 JOB = "ELASTIC_JOB"  # the job's name
 HOST = "ELASTIC_HOST"  # this host's name, for people
 POD = "ELASTIC_POD_UID"  # the unique id of the Kubernetes pod that this host is
+AGENT_ANSWERS = "ELASTIC_AGENT_ANSWERS"  # signals that come to every process, SIGTERM,SIGUSR1: the agent sees to them
 ADDRESS = "ELASTIC_ADDRESS"  # the address that everything of this worker binds and advertises
 BACKEND = "ELASTIC_BACKEND"  # what carries CPU tensors between workers that join the job themselves: one of BACKENDS
 BACKENDS = ("gloo", "tcp")

@@ -14,7 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 def no_surrounding_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """A test is never taken for a worker of the job that it may run in."""
     for name in list(os.environ):
-        if name.startswith("ELASTIC_"):
+        if name.startswith(("ELASTIC_", "SLURM_")):
             monkeypatch.delenv(name)
 
 

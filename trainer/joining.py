@@ -13,6 +13,7 @@ from ..errors import UsageError
 from . import control as control_line
 from .job import Job
 from .ring import undertaker
+from .shield import raise_shield
 
 _control: control_line.Control | None = None
 _job: Job | None = None
@@ -71,6 +72,7 @@ def join(
     others = _named("scheduler", scheduler, None) | _named("scaler", scaler, None)
     importlib.import_module("torch._dynamo")  # every optimizer imports it at its first step, which takes seconds
 
+    raise_shield()
     _control = _control or control_line.from_environment()
     checkpoints = None
     if checkpoint is not None:

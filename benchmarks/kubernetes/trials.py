@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -73,7 +74,8 @@ def _rounds(
         joined.append(_join(job, settings, survivors, step_ms))
         life = job.pods.lives[victim.place]
         exited = {"exit_code": life.exit_code, "deleted_ms": (life.leaving - asked_at) / 1e6 if life.leaving else None}
-        taken.append({**asdict(observation), **exited, "causes": _causes(survivors, before)})
+        around = {"causes": _causes(survivors, before), "load": os.getloadavg()[0]}
+        taken.append({**asdict(observation), **exited, **around})
         print(f"  gap {observation.gap_ms:.0f} ms, then {joined[-1]['gap_ms']:.0f} ms; S {step_ms:.0f} ms", flush=True)
     return taken, joined
 

@@ -1,16 +1,19 @@
-"""How a flag may be written: with dashes or underscores, and torchrun's own ones cut short, as torchrun takes them."""
+"""How a flag may be written: with dashes or underscores, and those of other launchers cut short, as these take them."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 
 class Parser(argparse.ArgumentParser):
-    """`shortened` are the names, with dashes, of which the beginning is enough where it fits one of them alone."""
+    """`shortened` are the names, with dashes, of which the beginning is enough where it fits one of them alone.
 
-    shortened: Collection[str] = ()
+    One collection for each launcher that takes its own flags so; of two that fit, the first one's counts.
+    """
+
+    shortened: Sequence[Collection[str]] = ()
 
     def _parse_optional(self, arg_string: str) -> Any:
         return super()._parse_optional(self._as_declared(arg_string))
@@ -21,6 +24,9 @@ class Parser(argparse.ArgumentParser):
         name, equals, value = written.partition("=")
         name = "--" + name[2:].replace("_", "-")
         if name not in self._option_string_actions:
-            meant = [whole for whole in self.shortened if whole.startswith(name)]
-            name = meant[0] if len(meant) == 1 else name
+            for names in self.shortened:
+                meant = [whole for whole in names if whole.startswith(name)]
+                if meant:
+                    name = meant[0] if len(meant) == 1 else name
+                    break
         return name + equals + value

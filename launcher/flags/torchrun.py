@@ -32,6 +32,7 @@ _NO_WORDS = (
     "nnodes", "rdzv_backend", "rdzv_endpoint", "rdzv_conf", "monitor_interval", "start_method", "event_log_handler",
     "node_rank", "master_addr", "master_port", "logs_specs",
 )  # fmt: skip
+EXAMPLES = ("elastic-launch --nnodes 1:4 --nproc-per-node 8 --rdzv-endpoint head:29400 train.py  # torchrun's",)
 _SWITCH: dict[str, Any] = {"action": "store_const", "const": "1"}
 
 
@@ -42,24 +43,30 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     nodes.add_argument(
         "--rdzv-endpoint",
         metavar="HOST[:PORT]",
-        help="the agent on this host serves the job there, all others join it (default port 29400)",
+        help="the agent on this host serves the job there, all others join it (default: none; port 29400)",
     )
     nodes.add_argument("--rdzv-backend", metavar="NAME", help="c10d or static (default static)")
-    nodes.add_argument("--rdzv-id", metavar="NAME", help="the same as --job")
+    nodes.add_argument("--rdzv-id", metavar="NAME", help="the same as --job, and its default")
     nodes.add_argument(
-        "--rdzv-conf", metavar="K=V,...", help="join_timeout, read_timeout, timeout, is_host, rank; others are ignored"
+        "--rdzv-conf",
+        metavar="K=V,...",
+        help="join_timeout, read_timeout, timeout, is_host, rank; others are ignored (default: none)",
     )
-    nodes.add_argument("--node-rank", metavar="N", help="0 serves the job at --master-addr, the others join it there")
+    nodes.add_argument(
+        "--node-rank", metavar="N", help="0 serves the job at --master-addr, the others join it there (default: none)"
+    )
     nodes.add_argument("--master-addr", metavar="HOST", help="where node 0 serves (default 127.0.0.1)")
     nodes.add_argument("--master-port", metavar="PORT", help="its port (default 29500)")
-    nodes.add_argument("--local-addr", metavar="A", help="the same as --advertise-address")
+    nodes.add_argument("--local-addr", metavar="A", help="the same as --advertise-address, and its default")
     workers = parser.add_argument_group("as with torchrun: workers")
     workers.add_argument("--role", metavar="NAME", help="the workers' ROLE_NAME (default: default)")
     workers.add_argument("--no-python", **_SWITCH, help="SCRIPT is any program")
     workers.add_argument("--run-path", **_SWITCH, help="SCRIPT is a Python script, whatever it looks like")
     workers.add_argument("--virtual-local-rank", **_SWITCH, help="each worker sees its own GPU alone, as LOCAL_RANK 0")
     workers.add_argument(
-        "--numa-binding", metavar="MODE", help="bind workers near their GPUs: node, socket, exclusive or core-complex"
+        "--numa-binding",
+        metavar="MODE",
+        help="bind workers near their GPUs: node, socket, exclusive or core-complex (default: not bound)",
     )
     workers.add_argument(
         "--signals-to-handle",
@@ -75,9 +82,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     output = parser.add_argument_group("as with torchrun: output")
     output.add_argument(
-        "-r", "--redirects", metavar="R", help="streams that go to files alone: 0 to 3, or 0:1,1:2 by local rank"
+        "-r",
+        "--redirects",
+        metavar="R",
+        help="streams that go to files alone: 0 to 3, or 0:1,1:2 by local rank (default 0)",
     )
-    output.add_argument("-t", "--tee", metavar="R", help="streams that go to files too; as --redirects")
+    output.add_argument("-t", "--tee", metavar="R", help="streams that go to files too, as --redirects (default 0)")
     output.add_argument(
         "--local-ranks-filter", metavar="N,...", help="local ranks whose output is shown (default: all)"
     )
@@ -85,7 +95,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         output.add_argument(
             f"--duplicate-{stream}-filters",
             metavar="TEXT,...",
-            help=f"lines of {stream} that contain one of these also go to a file of their own (two commas stand for one)",
+            help=f"lines of {stream} that contain one of these also go to a file of their own (two commas stand for one;"
+            " default: none)",
         )
     output.add_argument("--logs-specs", metavar="NAME", help="refused: a class of torchrun's; see --log-dir")
 

@@ -22,6 +22,8 @@ def where_to_meet(heard: Mapping[str, Said], most_nodes: int) -> dict[str, Said]
     is_static = "rdzv_backend" not in heard or heard["rdzv_backend"].value == "static"
     endpoint = heard.get("rdzv_endpoint")
     rank = heard.get("node_rank", conf.get("rank"))
+    if is_static and rank is not None:
+        words["node"] = _whole(rank)
     if endpoint is None and is_static:
         endpoint = _master(heard)
     if endpoint is None:
@@ -32,15 +34,16 @@ def where_to_meet(heard: Mapping[str, Said], most_nodes: int) -> dict[str, Said]
     if "is_host" in conf:
         words["serves_endpoint"] = conf["is_host"]
     elif is_static and (rank is not None or most_nodes == 1):
-        words["serves_endpoint"] = _is_first(rank) if rank is not None else Said("1", endpoint.where)
+        words["serves_endpoint"] = (
+            Said("1", endpoint.where) if rank is None else Said(str(int(int(rank.value) == 0)), rank.where)
+        )
     return words
 
 
-def _is_first(rank: Said) -> Said:
-    try:
-        return Said("1" if int(rank.value) == 0 else "0", rank.where)
-    except ValueError:
-        raise UsageError(f"{rank.where} is {rank.value!r}: give a whole number; 0 serves the job") from None
+def _whole(rank: Said) -> Said:
+    if not rank.value.isdecimal():
+        raise UsageError(f"{rank.where} is {rank.value!r}: give a whole number; 0 serves the job")
+    return rank
 
 
 def _master(heard: Mapping[str, Said]) -> Said | None:

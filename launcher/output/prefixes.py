@@ -21,9 +21,13 @@ class Label(NamedTuple):
     name: str = ""
 
 
+PASSED_ON = Label("")
+"""Of an agent on another host, whose lines have prefixes already."""
+
+
 def in_style(label: Label, style: str) -> str:
     """`style` is one of STYLES."""
-    if style == "none":
+    if style == "none" or label == PASSED_ON:
         return ""
     who = f"r{label.rank}" if label.generation else f"w{label.slot}"
     if style == "rank":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from . import prefixes
@@ -13,7 +13,6 @@ from .settings import OutputSettings
 from .sinks import Descriptor, LogFile
 from .spool import Spool
 from .tracebacks import Folder, Shown
-from .worker_output import WorkerOutput
 from .writing import OutputThread
 
 _NAMES = {1: "standard output", 2: "standard error"}
@@ -31,9 +30,14 @@ class Output:
         self.files = OutputThread(self._complain, "log-files")
         self._logs: dict[Path, LogFile] = {}
 
-    def take(self, pipe: int, stream: int, label: Callable[[], Label], logs: Path | None) -> WorkerOutput:
-        """Reads `pipe`, the `stream` (1 or 2) of a process, into the console and into files of the folder `logs`."""
-        return WorkerOutput(pipe, label, Destination(self, Streams(stream), label().slot, logs))
+    def destinations(self, slot: int, logs: Path | None) -> tuple[Destination, Destination]:
+        """Of a process's standard output and error: the console, and files in `logs`. OSError if one cannot be opened."""
+        output = Destination(self, Streams.OUT, slot, logs)
+        try:
+            return output, Destination(self, Streams.ERR, slot, logs)
+        except OSError:
+            output.close()
+            raise
 
     def say(self, host: str, text: str, log: LogFile | None = None) -> None:
         """The agent's own words, on standard error."""
@@ -112,6 +116,9 @@ class Destination:
             self._show(self._prefixer.feed(rest, prefix) + self._prefixer.finish(prefix))
         if self._duplicates is not None:
             self._duplicate(self._duplicates_prefixer.finish(self._plain_prefix(label)))
+        self.close()
+
+    def close(self) -> None:
         if self._log is not None:
             self._output.files.close_sink(self._log)
             self._log = None

@@ -17,7 +17,7 @@ from .spool import Spool
 
 FULL = 4 << 20  # bytes waiting in memory, from which on readers are asked to pause, or the spool is used
 ROOM = 1 << 20  # bytes waiting, below which they may go on
-SPOOL_FULL = 1 << 30  # bytes waiting in the spool, from which on readers are asked to pause
+SPOOL_FULL = 256 << 20  # bytes waiting in the spool, from which on readers are asked to pause
 SPOOL_ROOM = SPOOL_FULL // 2
 _BATCH = 1 << 20  # bytes that are joined
 _PIECE = 1 << 16  # bytes written at once

@@ -52,7 +52,10 @@ _HAS_A_CHECKPOINT = 1  # as far as the server knows: the scripts see to their ow
 
 @dataclass(frozen=True)
 class KeeperSettings:
-    """What the keepers of one agent have in common. `scratch` is a folder for the scripts' error files."""
+    """What the keepers of one agent have in common.
+
+    `scratch` is a folder for the scripts' error files, `node` the agent's node rank, -1 if it was given none.
+    """
 
     agent: str
     job: str
@@ -64,6 +67,7 @@ class KeeperSettings:
     scratch: Path
     log_dir: Path | None
     reporter: Reporter
+    node: int = -1
 
 
 class Keeper(Worker):
@@ -81,6 +85,7 @@ class Keeper(Worker):
         self._script: ChildProcess | None = None
         self._script_ended = asyncio.Event()
         self._giving_up = False  # the script's end is wanted
+        self._has_finished = False  # its script, in the newest generation
         self._is_doomed = False  # and the keeper's with it
         self._started = 0  # the newest generation whose script was started
         self._past: list[ChildProcess] = []
@@ -93,6 +98,10 @@ class Keeper(Worker):
         store = self._store.process if self._store is not None else None
         last = self._script or (self._past[-1] if self._past else None)
         return tuple(process.pid for process in (last, store) if process is not None)
+
+    @property
+    def is_idle(self) -> bool:
+        return self._script is None and not self._has_finished
 
     def send(self, message: ToWorker) -> None:
         self.record.told(message)
@@ -178,12 +187,16 @@ class Keeper(Worker):
         self.record.rank = self._seat.rank
 
     async def _meet(self, announce: Announce, place: int) -> list[Entry]:
-        """What all keepers of the generation say, in the order of their places. The first one opens the store."""
-        if place == 0:
+        """What all keepers of the generation say, in the order of their places. The first one opens the store.
+
+        So does node 0, if there is one: it cannot know yet who else is there.
+        """
+        node = self._settings.node
+        if place == 0 or (node == 0 and self.record.local_rank == 0):
             self._store = await self._settings.scripts.open_store(self._settings.address)
         store = self._store.address if self._store is not None else ""
         served = self._store is not None and self._store.is_served
-        mine = Entry(self._settings.agent, self.record.local_rank, self._settings.words.role, store, served)
+        mine = Entry(self._settings.agent, self.record.local_rank, self._settings.words.role, store, served, node)
         client = self._client = MeetingClient(
             announce.meeting, self._settings.job, announce.generation, announce.secret
         )
@@ -241,6 +254,7 @@ class Keeper(Worker):
         self._past = [process for process in self._past if not process.is_drained]
         self._script_ended.clear()
         self._giving_up = False
+        self._has_finished = False
         error_file = settings.scratch / f"{self.record.worker}-{generation}.json"
         environ = script_environment(settings.scripts.environ, settings.words, place, generation, str(error_file))
         try:
@@ -266,6 +280,7 @@ class Keeper(Worker):
         elif self._ended or self._giving_up:
             return
         elif code == 0:
+            self._has_finished = True
             self._do(self._finish(generation))
         else:
             self._hooks.said(self, Crashed(self.record.worker, generation, code, message, stack or script.tail()))

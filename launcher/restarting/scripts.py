@@ -111,7 +111,9 @@ class Scripts:
             ours.settimeout(_STORE_LIMIT)
             port = await in_a_thread(lambda: ours.recv(16), "store", stop=lambda: _shut(ours))
             if not port:
-                raise OSError("the store of the scripts did not come up")
+                raise OSError(
+                    "the store of the scripts did not come up: see what it wrote above, and whether torch can be imported"
+                )
         except BaseException:
             store.close()
             raise

@@ -1,7 +1,8 @@
 """Who is where in a generation, from what its keepers tell each other: pure.
 
 The server's ranks say who was there first. Scripts expect more: that the ranks of one host follow each other, and that
-local ranks count from 0. So ranks are given anew, hosts in the order of their first server rank.
+local ranks count from 0. So ranks are given anew, hosts in the order of their node ranks, for those who were given one, then
+of their first server rank.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import msgspec
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What a keeper says of itself. `store` is HOST:PORT of the generation's store, said by one of them.
+    """What a keeper says of itself. `store` is HOST:PORT of a store for the generation, said by one of them or a few.
 
-    `store_is_served`: it listens already; otherwise the script of rank 0 is to serve it.
+    `store_is_served`: it listens already; otherwise the script of rank 0 is to serve it. `node` is the agent's node rank as it
+    was told by --node-rank, -1 if it was not.
     """
 
     agent: str
@@ -22,6 +24,7 @@ class Entry(msgspec.Struct, frozen=True):
     role: str = "default"
     store: str = ""
     store_is_served: bool = False
+    node: int = -1
 
 
 class Seat(msgspec.Struct, frozen=True):
@@ -41,13 +44,14 @@ class Seat(msgspec.Struct, frozen=True):
 
 def seat(entries: Sequence[Entry], place: int) -> Seat:
     """The seat of `entries[place]`; they are in the order of the server's ranks."""
-    names = dict.fromkeys(entry.agent for entry in entries)
+    names = _agents_in_order(entries)
     agents = {name: number for number, name in enumerate(names)}
     order = sorted(entries, key=lambda entry: (agents[entry.agent], entry.slot))
     me = entries[place]
     rank = order.index(me)
     mates = [entry for entry in order if entry.agent == me.agent]
     same_role = [entry for entry in order if entry.role == me.role]
+    with_store = next((entry for entry in order if entry.store), me)
     return Seat(
         rank=rank,
         world_size=len(order),
@@ -57,6 +61,16 @@ def seat(entries: Sequence[Entry], place: int) -> Seat:
         group_world_size=len(agents),
         role_rank=same_role.index(me),
         role_world_size=len(same_role),
-        store=next((entry.store for entry in entries if entry.store), ""),
-        store_is_served=any(entry.store_is_served for entry in entries),
+        store=with_store.store,
+        store_is_served=with_store.store_is_served,
     )
+
+
+def _agents_in_order(entries: Sequence[Entry]) -> list[str]:
+    """The first one has a store: rank 0 is where MASTER_ADDR is."""
+    nodes: dict[str, int] = {}
+    for entry in entries:
+        nodes.setdefault(entry.agent, entry.node)
+    names = sorted(nodes, key=lambda name: nodes[name] if nodes[name] >= 0 else len(entries) + max(nodes.values()))
+    first = next((name for name in names if any(entry.store for entry in entries if entry.agent == name)), names[0])
+    return [first, *(name for name in names if name != first)]

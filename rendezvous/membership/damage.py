@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..messages import Failed
 from .books import Books
-from .members import Generation
+from .members import Generation, ScriptCrash
 
 
 @dataclass(frozen=True)
@@ -51,22 +52,51 @@ def damage(books: Books, generation: Generation) -> Damage | None:
         return Damage("evicted", books.fates(evicted))
     if left:
         return Damage("broken", f"{books.names(left)} left the ring")
-    if generation.crash:
-        return Damage("broken", generation.crash)
+    if generation.crash is not None:
+        return _of_crash(books, generation, generation.crash, suspected)
     if generation.outdated:
         return Damage("broken", "the server was replaced while a generation was forming")
-    if generation.broken_at is not None:
-        reporters = books.names(generation.broken)
+    if reported := generation.reporters:
+        broken_at, reporters = min(reported.values()), books.names(reported)
         if suspected:
             # A proxy may have closed everybody's connection: who lives is back within a moment.
             closed = max(roster.agent_of(roster.workers[nonce]).since for nonce in suspected)
-            if books.wait_until(max(closed, generation.broken_at) + timing.settle):
+            if books.wait_until(max(closed, broken_at) + timing.settle):
                 return None
             return Damage("lost", f"{books.names(suspected)} closed the connection, and the ring broke at {reporters}")
         settle = min(2.0, timing.settle * 2.0**books.fruitless)
-        if not books.wait_until(generation.broken_at + settle):
+        if not books.wait_until(broken_at + settle):
             return Damage("broken", f"the ring broke at {reporters}")
     return _stalled(books, generation) or _overdue(books, generation)
+
+
+def _of_crash(books: Books, generation: Generation, crash: ScriptCrash, suspected: Sequence[str]) -> Damage | None:
+    """A script fails by itself, or because those of an agent that is lost are gone, which is no crash.
+
+    The loss may be heard a little later than the failure.
+    """
+    roster = books.roster
+    members = [worker for nonce in generation.members if (worker := roster.workers.get(nonce)) is not None]
+    if any(worker.agent != crash.slot[0] for worker in members):
+        closed = [roster.agent_of(roster.workers[nonce]).since for nonce in suspected]
+        if books.wait_until(max([crash.at, *closed]) + books.timing.settle):
+            return None
+        if suspected:
+            return Damage("lost", f"{books.names(suspected)} closed the connection, and {crash.words}")
+    if not generation.charged:
+        generation.charged = True
+        _charge(books, generation, crash)
+    return Damage("broken", crash.words)
+
+
+def _charge(books: Books, generation: Generation, crash: ScriptCrash) -> None:
+    """The crash counts against the budget, and may fail the job."""
+    lived = crash.at - generation.announced_at
+    verdict = books.budget.crashed(crash.slot, crash.worker, 0, crash.code, lived)
+    fields = {"worker": crash.worker, "code": crash.code, "generation": generation.number}
+    books.note("crash", crash.words, **fields, used=books.budget.used)
+    if verdict.failure:
+        books.fail(Failed(crash.code or 1, f"{crash.words} ({verdict.failure})", crash.tail))
 
 
 def _stalled(books: Books, generation: Generation) -> Damage | None:

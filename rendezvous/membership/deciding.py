@@ -91,6 +91,8 @@ def _take_one(books: Books) -> bool:
     _release_idle(books)
     fill_vacated(books)
     broken = damage(books, generation) if generation is not None else None
+    if books.over:  # a crash was one too many
+        return False
     if generation is not None and broken is not None and _replace(books, generation, broken):
         return True
     if generation is not None and broken is None and _may_become_durable(books, generation):

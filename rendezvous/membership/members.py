@@ -97,6 +97,18 @@ class Worker:
     pace: Pace = field(default_factory=Pace)
 
 
+@dataclass(frozen=True)
+class ScriptCrash:
+    """The first script of a generation that ended with an error, `at` when that was heard; `words` are for people."""
+
+    worker: str
+    slot: tuple[str, int]  # agent, local rank
+    code: int
+    words: str
+    tail: str
+    at: float
+
+
 @dataclass
 class Generation:
     """One announced generation and what has been reported of it.
@@ -126,14 +138,23 @@ class Generation:
     first_formed_at: float | None = None
     broken: dict[str, tuple[str, ...]] = field(default_factory=dict)  # who reported it -> whom it awaited, as they came
     broken_at: float | None = None
+    left_broken: dict[str, float] = field(default_factory=dict)  # who reported the ring before it -> when
     judged: bool = False  # its reports of awaited members have been counted
     stalled: dict[str, float] = field(default_factory=dict)
-    crash: str = ""  # the first script that ended with an error in it, in words
+    crash: ScriptCrash | None = None
+    charged: bool = False  # the crash has been counted
 
     @property
     def is_complete(self) -> bool:
         """Whether every member has reported it as formed."""
         return len(self.formed_by) == len(self.members)
+
+    @property
+    def reporters(self) -> dict[str, float]:
+        """Who reported a broken ring that this generation cannot do without, and when: its own, or the one that its members
+        have yet to leave. As soon as one has formed it, all have left that one, each behind the same step."""
+        left = self.left_broken if self.state == "forming" and not self.formed_by else {}
+        return {**left, **dict.fromkeys(self.broken, self.broken_at or 0.0)}
 
     @cached_property
     def everyone(self) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from ..messages import (
     Broken,
     Crashed,
-    Failed,
     Finished,
     Formed,
     Leaving,
@@ -19,7 +18,7 @@ from ..messages import (
 )
 from .books import Books
 from .budget import exit_in_words
-from .members import Agent, Generation, Worker
+from .members import Agent, Generation, ScriptCrash, Worker
 
 
 def hear_worker(books: Books, agent: Agent, worker: Worker, message: ToServer) -> None:
@@ -82,11 +81,14 @@ def broken(books: Books, worker: Worker, number: int, reason: str = "", awaited:
     generation = _about_current(books, worker, number)
     if generation is None:
         return
-    if generation.broken_at is None:
-        generation.broken_at = books.now
-    members = generation.members if number == generation.number else ()
-    nonces = tuple(members[rank] for rank in awaited if 0 <= rank < len(members) and members[rank] != worker.nonce)
-    generation.broken[worker.nonce] = generation.broken.get(worker.nonce, ()) + nonces
+    if number == generation.number:
+        if generation.broken_at is None:
+            generation.broken_at = books.now
+        members = generation.members
+        nonces = tuple(members[rank] for rank in awaited if 0 <= rank < len(members) and members[rank] != worker.nonce)
+        generation.broken[worker.nonce] = generation.broken.get(worker.nonce, ()) + nonces
+    else:
+        generation.left_broken.setdefault(worker.nonce, books.now)
     text = f"{books.name(worker.nonce)} reports the ring of generation {number} as broken"
     if reason:
         text += f": {reason}"
@@ -101,16 +103,12 @@ def crashed(books: Books, worker: Worker, message: Crashed) -> None:
     words = f"{books.name(worker.nonce)} {exit_in_words(message.code)}"
     if message.reason:
         words += f": {message.reason}"
-    fields = {"worker": worker.nonce, "code": message.code, "generation": generation.number}
-    if generation.crash:
-        books.note("crash", f"{words}, after {generation.crash}", **fields, used=books.budget.used)
+    if generation.crash is not None:
+        fields = {"worker": worker.nonce, "code": message.code, "generation": generation.number}
+        books.note("crash", f"{words}, after {generation.crash.words}", **fields, used=books.budget.used)
         return
-    generation.crash = words
     slot = (worker.agent, worker.local_rank)
-    verdict = books.budget.crashed(slot, worker.nonce, 0, message.code, books.now - generation.announced_at)
-    books.note("crash", words, **fields, used=books.budget.used)
-    if verdict.failure:
-        books.fail(Failed(message.code or 1, f"{words} ({verdict.failure})", message.tail))
+    generation.crash = ScriptCrash(worker.nonce, slot, message.code, words, message.tail, books.now)
 
 
 def stalled(books: Books, worker: Worker, number: int) -> None:

@@ -90,7 +90,7 @@ def find_checkpoint(books: Books) -> bool:
 
 
 def state_lost(books: Books) -> Failed:
-    reason = "every holder of the state is gone, and no worker can read a checkpoint"
+    reason = "every holder of the state is gone, and no worker can read a checkpoint (elastic.join(checkpoint=DIR) writes some)"
     if books.holder_crash is not None:
         return Failed(books.holder_crash.code, f"{books.holder_crash.reason}; {reason}", books.holder_crash.tail)
     return Failed(STATE_LOST, reason)

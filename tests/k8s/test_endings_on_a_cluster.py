@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from .checkout_pod import EMPTY_IMAGE
@@ -27,7 +29,9 @@ def test_a_failed_job_has_the_scripts_exit_code_and_its_last_words(
     assert "exited with code 7" in capsys.readouterr().err
     job.until(lambda: conditions(job) == [("Failed", "BackoffLimitExceeded")], "a failed Kubernetes Job")
     assert [pod.exit_code for pod in job.pods()] == [7]
-    assert any("Failed: exit code 7" in event for event in job.kubernetes_events())
+    events = job.kubernetes_events()
+    assert any("Failed: exit code 7" in event for event in events)
+    assert any(re.search("WorkerCrashed: .*exited with code 7", event) for event in events), events
     assert job.run("status", job.name) == 0
     assert "exit code 7" in capsys.readouterr().out
 

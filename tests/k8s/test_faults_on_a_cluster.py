@@ -22,7 +22,8 @@ STOP, UP = ROOT.parent / "shared/cluster/stop", ROOT.parent / "shared/cluster/up
 
 def test_a_container_that_runs_out_of_memory_costs_one_crash(new_job: NewJob) -> None:
     script = ["tests/k8s/scripts/hungry.py", "--journal", "/journal", "--open-ended", "--pause", "0.05"]
-    job = new_job("--min", "1", "--max", "2", "--memory", "700Mi", command=script)
+    known = ["--env", "ELASTIC_ON_CHANGE=in-process"]  # the launcher does not see through runpy
+    job = new_job("--min", "1", "--max", "2", "--memory", "700Mi", *known, command=script)
     job.wait_for_world(2)
     generation = job.generation()
     (job.folder / "eat").touch()
@@ -30,6 +31,8 @@ def test_a_container_that_runs_out_of_memory_costs_one_crash(new_job: NewJob) ->
     job.wait_for_world(2)
     told = [event["text"] for event in job.status()["events"]] + [pod.trouble for pod in job.pods()]
     assert any("memory" in text or "OOMKilled" in text for text in told), told
+    events = job.kubernetes_events()
+    assert any("memory" in text or "OOMKilled" in text for text in events), events
     job.finish()
     assert job.wait() == 0
     job.assert_exact(members=2)
@@ -82,6 +85,7 @@ def test_a_pod_whose_network_is_cut_is_lost_and_comes_back(new_job: NewJob) -> N
     try:
         job.wait_for_world(1, 30)
         job.wait_for_steps(20)
+        job.until(lambda: any("HostSilent" in text for text in job.kubernetes_events()), "a Kubernetes Event")
     finally:
         subprocess.run(["ip", "link", "set", veth, "up"], check=True)
     job.wait_for_world(2)

@@ -10,7 +10,10 @@ from kubernetes import client
 
 from elastic_launch.k8s.cluster import Cluster
 
+from ..system.conftest import Undisturbed, undisturbed
 from .conftest import NewJob
+
+__all__ = ["undisturbed"]  # a fixture
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400), pytest.mark.xdist_group("cluster")]
 
@@ -27,7 +30,9 @@ def priorities(cluster: Cluster) -> Iterator[tuple[str, str]]:
         scheduling.delete_priority_class(name)
 
 
-def test_a_job_shrinks_for_a_more_important_one_and_grows_back(new_job: NewJob, priorities: tuple[str, str]) -> None:
+def test_a_job_shrinks_for_a_more_important_one_and_grows_back(
+    new_job: NewJob, priorities: tuple[str, str], undisturbed: Undisturbed
+) -> None:
     low, high = priorities
     job = new_job(*("--min", "1", "--max", "2", "--cpu", "800m", "--priority-class", low), open_ended=True, pause=0.05)
     job.wait_for_world(2)
@@ -44,4 +49,5 @@ def test_a_job_shrinks_for_a_more_important_one_and_grows_back(new_job: NewJob, 
     job.finish()
     assert job.wait() == 0
     job.assert_exact(members=2)
+    job.assert_follows(undisturbed("--epochs", str(job.journal("end")[0]["epochs"])))
     assert job.status()["server"]["crashes"] == 0

@@ -10,6 +10,7 @@ from elastic_launch.launcher.address import (
     address_towards,
     address_towards_any,
     checked_address,
+    interface_with,
 )
 
 
@@ -61,3 +62,18 @@ def test_a_replica_whose_name_is_gone_does_not_hide_the_others() -> None:
     assert address_towards_any(["http://no-such-host.invalid:1", "http://127.0.0.1:2"]) == "127.0.0.1"
     with pytest.raises(OSError):
         address_towards_any(["http://no-such-host.invalid:1", "http://no-such-host.invalid:2"])
+
+
+def test_an_address_is_known_by_its_interface() -> None:
+    for _, name in socket.if_nameindex():
+        try:
+            address = address_of_interface(name)
+        except AddressError:
+            continue
+        assert interface_with(address) == name
+    assert interface_with("203.0.113.7") == ""
+
+
+@needs_ipv6
+def test_an_ipv6_address_is_known_by_its_interface_too() -> None:
+    assert interface_with("::1") == "lo"

@@ -348,7 +348,7 @@ def test_an_agent_without_server_and_workers_gives_up(start_agent: StartAgent) -
     server.wait_for(Exited)
     server.close()
     assert agent.wait() == 69, agent.text()
-    assert b"and no worker is left here" in agent.stderr
+    assert b"and no worker trains here" in agent.stderr
 
 
 def test_the_worker_s_environment_says_who_it_is(server: ScriptedServer, start_agent: StartAgent) -> None:

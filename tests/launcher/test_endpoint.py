@@ -12,6 +12,17 @@ from elastic_launch.launcher.endpoint import Endpoint, Seat, take_seat
 NOT_HERE = "203.0.113.7"
 
 
+def has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+HAS_IPV6 = has_ipv6()
+
+
 def seat_of(endpoint: Endpoint, limit: float = 5.0) -> Seat | None:
     return asyncio.run(take_seat(endpoint, limit))
 
@@ -58,6 +69,13 @@ def test_the_agent_of_the_named_machine_serves_at_the_address_that_it_is_named_b
     with seat.listener:
         expected = "127.0.0.1" if host == "localhost" else host
         assert (seat.address, seat.listener.getsockname()[0]) == (expected, expected)
+
+
+@pytest.mark.skipif(not HAS_IPV6, reason="this machine has no IPv6 loopback")
+def test_an_ipv6_address_is_one_too() -> None:
+    seat = taken(Endpoint("::1", 0))
+    with seat.listener:
+        assert (seat.address, seat.listener.getsockname()[0]) == ("::1", "::1")
 
 
 def test_a_machine_knows_its_own_name_and_tells_others_no_loopback_address() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from elastic_launch.launcher import devices
-from elastic_launch.launcher.options import Options, parse
+from elastic_launch.launcher.asking.parse import parse
+from elastic_launch.launcher.options import Options
 from elastic_launch.launcher.output.routing import Routing, Streams
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
@@ -73,8 +74,8 @@ BAD = [
     (["--watch-pods", "app="], "--watch-pods: 'app=' is no label"),
     (["--no-such-flag"], "unrecognized arguments: --no-such-flag"),
     (
-        ["--max-restart", "3"],
-        "unrecognized arguments: --max-restart: did you mean --max-restarts? (--help lists the flags)",
+        ["--max-restrats", "3"],
+        "unrecognized arguments: --max-restrats: did you mean --max-restarts? (--help lists the flags)",
     ),
     (["--max_restrats=3"], "--max_restrats=3: did you mean --max-restarts?"),
     (["--nproc-pernode", "3"], "--nproc-pernode: did you mean --nproc-per-node?"),
@@ -100,7 +101,7 @@ def test_a_bad_flag_ends_with_code_2_and_says_what_to_do(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "the following arguments are required: script"),
+        ([], "no script was given: name what the workers are to run"),
         (["trian.py"], "script 'trian.py' does not exist in "),
         (["my.module"], "(give -m before the name of a module)"),
         (["folder"], "script 'folder' is a folder without __main__.py"),
@@ -132,7 +133,7 @@ def test_a_flag_wins_over_its_variable() -> None:
 def test_the_ring_of_cpu_tensors_is_chosen_by_a_flag_or_a_variable() -> None:
     assert options("--backend", "tcp", "train.py").backend == "tcp"
     assert options("train.py", ELASTIC_BACKEND="tcp").backend == "tcp"
-    assert options("train.py").backend == ""
+    assert options("train.py").backend == "gloo"
 
 
 def test_an_agent_that_serves_runs_max_workers() -> None:

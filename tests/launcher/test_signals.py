@@ -151,6 +151,17 @@ def test_the_first_process_of_a_container_heeds_signals(
     assert agent.wait() == (130 if number == signal.SIGINT else 0), agent.text()
 
 
+def test_a_signal_that_comes_before_the_agent_is_ready_is_not_lost(
+    own_pids: tuple[str, ...], server: ScriptedServer, start_agent: StartAgent
+) -> None:
+    agent = start_agent("print=up", "sleep", urls=[server.url], inside=own_pids, shutdown_timeout=2.0)
+    itself = agent.agent_itself()
+    wait_until(lambda: holds_back_or_handles(itself, signal.SIGTERM), "it minds the signal")
+    itself.send_signal(signal.SIGTERM)
+    assert agent.wait() == 0, agent.text()
+    assert "SIGTERM: this agent's workers leave the job" in agent.text()
+
+
 def test_the_first_process_of_a_container_reaps_zombies(
     own_pids: tuple[str, ...], server: ScriptedServer, start_agent: StartAgent, tmp_path: Path
 ) -> None:
@@ -176,6 +187,12 @@ def test_a_shell_that_is_the_first_process_of_a_container_is_warned_of(
     assert "exec elastic-launch" in agent.text()
     agent.agent_itself().send_signal(signal.SIGTERM)
     assert agent.wait() == 0, agent.text()
+
+
+def holds_back_or_handles(process: psutil.Process, number: int) -> bool:
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigBlk:", "SigCgt:"))]
+    return any(mask >> (number - 1) & 1 for mask in masks)
 
 
 def first_in_its_world(process: psutil.Process) -> bool:

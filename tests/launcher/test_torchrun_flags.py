@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from torch.distributed.run import get_args_parser
+from torch.distributed.run import get_args_parser, parse_min_max_nnodes
 
+from elastic_launch.launcher.asking.parse import parse
 from elastic_launch.launcher.endpoint import Endpoint
-from elastic_launch.launcher.options import Options, parse
+from elastic_launch.launcher.options import Options
 from elastic_launch.launcher.program import Program
 
 TABLE = Path(__file__).parent.parent.parent / "docs" / "torchrun-flags.md"
@@ -34,8 +35,7 @@ VALUES: dict[str, str | None] = {
 REFUSED = ("logs_specs",)
 IGNORED = ("monitor_interval", "start_method", "event_log_handler")
 # These say something only together with others, or of some programs and places: they have tests of their own below.
-IN_COMPANY = ("rdzv_backend", "standalone", "no_python", "run_path", "node_rank", "module")
-OUTPUT = ("redirects", "tee", "local_ranks_filter", "duplicate_stdout_filters", "duplicate_stderr_filters")
+IN_COMPANY = ("rdzv_backend", "standalone", "no_python", "run_path", "module")
 PROGRAMS = {"module": "json.tool", "no_python": "true"}
 
 
@@ -86,12 +86,14 @@ def test_a_flag_says_the_same_with_dashes_with_underscores_and_as_a_variable(
             assert "--logs-specs names a Python class of torchrun's" in refusal(capsys, *spelling, program)
         assert "PET_LOGS_SPECS names a Python class of torchrun's" in refusal(capsys, program, **variables)
         return
-    expected = parse([program], {**GPUS, **variables})
-    if name not in (*IGNORED, *IN_COMPANY, *OUTPUT):
-        assert expected != parse([program], GPUS)
+    # What asks for files without saying where gets a folder of its own each time.
+    around = GPUS if name == "log_dir" else {**GPUS, "PET_LOG_DIR": "logs"}
+    expected = parse([program], {**around, **variables})
+    if name not in (*IGNORED, *IN_COMPANY):
+        assert expected != parse([program], around)
     for spelling in spellings:
-        assert parse([*spelling, program], GPUS) == expected, spelling
-        assert parse([*spelling, program], {**GPUS, f"PET_{name.upper()}": ""}) == expected, spelling
+        assert parse([*spelling, program], around) == expected, spelling
+        assert parse([*spelling, program], {**around, f"PET_{name.upper()}": ""}) == expected, spelling
 
 
 def test_beginnings_of_torchrun_s_flags_are_enough_where_they_are_clear(capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,6 +109,20 @@ def test_a_flag_wins_over_any_variable_and_our_variables_over_torchrun_s() -> No
     assert options("train.py", ELASTIC_JOB="b", PET_RDZV_ID="c").job == "b"
     assert options("train.py", PET_RDZV_ID="c").job == "c"
     assert options("--job", "d", "--rdzv-id", "a", "train.py").job == "d"
+
+
+def test_the_lines_that_the_documentation_shows_are_lines_of_both_launchers() -> None:
+    page = (TABLE.parent / "from-torchrun.md").read_text()
+    lines = [line.split()[1:] for line in re.findall(r"`(torchrun -[^`]*)`", page)]
+    assert len(lines) >= 4
+    for line in lines:
+        words = ["1" if word == "$N" else word.replace("$N", "1") for word in line]
+        theirs = get_args_parser().parse_args(words)
+        asked = options(*words)
+        fewest, most = parse_min_max_nnodes(theirs.nnodes)
+        nproc = int(theirs.nproc_per_node)
+        assert (asked.min, asked.max, asked.nproc) == (fewest * nproc, most * nproc, nproc)
+        assert (asked.endpoint is None) == (most == 1)
 
 
 # --- sizes ---
@@ -183,6 +199,13 @@ def test_an_endpoint_or_a_master_is_where_the_nodes_meet(flags: list[str], endpo
 
 def test_one_node_with_a_master_s_port_serves_there_and_joins_nobody() -> None:
     assert options("--nproc-per-node", "2", "--master-port", "5", "train.py").endpoint == Endpoint("127.0.0.1", 5, True)
+
+
+def test_node_ranks_order_the_ranks_of_static_nodes_alone() -> None:
+    line = ["--nnodes", "3", "--rdzv-endpoint", "h:1", "--node-rank", "2", "train.py"]
+    assert options(*line).node == 2
+    assert options("--rdzv-backend", "c10d", *line).node == -1
+    assert options("train.py").node == -1
 
 
 def test_standalone_and_a_server_have_the_word_before_an_endpoint_in_variables() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -111,4 +112,36 @@ def test_a_worker_reads_an_empty_standard_input(server: ScriptedServer, start_ag
     agent.wait_for_text("/dev/null")
     server.wait_for(Exited)
     server.say(Failed(1, "enough"))
+    agent.wait()
+
+
+LOADING = """
+import time
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 1000
+    def __getitem__(self, number):
+        time.sleep(0.05)
+        return torch.zeros(1)
+
+for batch in DataLoader(Slow(), batch_size=1, num_workers=2):
+    print("a batch", flush=True)
+"""
+
+
+def test_data_loaders_die_with_their_worker(server: ScriptedServer, start_agent: StartAgent, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    script = tmp_path / "load.py"
+    script.write_text(LOADING)
+    agent = start_agent(urls=[server.url], command=[sys.executable, str(script)])
+    agent.wait_for_text("a batch", within=60)
+    worker, *loaders = [process for process in agent.descendants() if str(script) in process.cmdline()]
+    assert len(loaders) == 2
+    worker.kill()
+    wait_until(lambda: not any(lives(loader.pid) for loader in loaders), "the data loaders have ended", within=5)
+    assert server.wait_for(Exited)[0].code == 137
+    server.say(Failed(137, "enough"))
     agent.wait()

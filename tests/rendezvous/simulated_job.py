@@ -106,7 +106,11 @@ class Ring:
 
 
 class SimulatedJob:
-    def __init__(self, spec: JobSpec, timing: Timing = Timing(), *, instant_store: bool = True) -> None:
+    def __init__(
+        self, spec: JobSpec, timing: Timing = Timing(), *, instant_store: bool = True, patient: bool = False
+    ) -> None:
+        """`patient`: nobody who waits at a meeting point gives up, however long a message is under way."""
+        self.patient = patient
         self.spec, self.timing, self.instant_store = spec, timing, instant_store
         self.machine = Membership(spec, timing, secret=lambda: "secret")
         self.now = 0.0
@@ -478,6 +482,8 @@ class SimulatedJob:
     def report_broken(self, worker: SimulatedWorker) -> bool:
         """It notices that a peer of the ring that it is in, or waits for, is not with it any more."""
         number = worker.ring or worker.arrived
+        if self.patient and not worker.ring:
+            return False
         if not worker.well or worker.phase != "member" or not number or worker.broken >= number:
             return False
         ring = self.rings[number]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elastic_launch.rendezvous.messages import Announce, JobSpec, Released
+from elastic_launch.rendezvous.messages import Announce, Broken, JobSpec, Released
 
 from .simulated_job import SimulatedJob, SimulatedWorker
 from .test_membership_loss import nonces, running_job
@@ -127,6 +127,39 @@ def test_the_loss_of_a_leaver_breaks_the_ring_that_it_leaves() -> None:
     job.run()
     assert job.last.cause == "lost" and nonces(job.members) == nonces([members[0], members[2]])
     assert job.newest == 3 and len(job.running) == 2 and job.machine.snapshot()["crashes"] == 0
+
+
+def test_a_leaver_whose_ring_the_others_left_before_it_breaks_nothing() -> None:
+    """It may be the last to come out of the agreed step, and find the sockets of the others closed."""
+    job, members = running_job(3)
+    job.drain(members[1])
+    job.deliver_everything()
+    job.deliver_everything()
+    job.advance(0.06)
+    job.deliver_everything()
+    assert job.newest == 2 and job.last.cause == "drained"
+    job.send(members[1].agent, Broken(members[1].nonce, 1, "connection closed by peer"))
+    job.act()
+    job.deliver_everything()
+    assert job.formed.generation == 2
+    job.run()
+    assert job.newest == 2 and members[1].gone_by_plan, job.last
+    assert len(job.running) == 2
+
+
+def test_a_ring_that_breaks_after_its_change_was_announced_breaks_the_change_too() -> None:
+    """Whoever is not at the boundary yet cannot follow the plan: so all form anew, from wherever they are."""
+    job, members = running_job(3)
+    job.drain(members[1])
+    job.deliver_everything()
+    job.deliver_everything()
+    job.advance(0.06)
+    job.send(members[0].agent, Broken(members[0].nonce, 1, "connection reset"))
+    job.deliver_everything()
+    job.advance(1.0)
+    assert (job.last.cause, job.last.abort) == ("broken", True)
+    job.run()
+    assert nonces(job.members) == nonces([members[0], members[2]])
 
 
 def test_a_leaver_that_became_the_last_holder_stays_until_another_has_the_state() -> None:

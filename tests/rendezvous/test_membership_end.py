@@ -585,6 +585,54 @@ def test_a_crash_in_a_generation_that_is_over_is_no_news() -> None:
     assert job.newest == 2 and job.machine.snapshot()["crashes"] == 1
 
 
+@pytest.mark.parametrize("heard_first", ["the loss", "the failure"])
+def test_scripts_that_fail_because_an_agent_is_lost_cost_nothing(heard_first: str) -> None:
+    job, members = scripts_of_agents(3, max_restarts=0)
+    lost = members[1].agent
+    if heard_first == "the loss":
+        job.kill_agent(lost)
+    for worker in (members[0], members[2]):
+        job.crash_script(worker)
+    job.deliver_everything()
+    if heard_first == "the failure":
+        job.advance(0.05)
+        job.kill_agent(lost)
+    job.run()
+    assert job.state == "running" and job.machine.snapshot()["crashes"] == 0
+    assert job.last.cause == "lost" and job.members == [members[0], members[2]] and len(job.running) == 2
+
+
+def test_a_script_that_fails_while_all_agents_are_there_is_a_crash() -> None:
+    job, members = scripts_of_agents(3, max_restarts=1)
+    job.crash_script(members[1], 7)
+    job.run()
+    assert job.newest == 2 and job.members == members and job.machine.snapshot()["crashes"] == 1
+    job.crash_script(members[1], 7)
+    job.run()
+    assert job.failed is not None and job.failed.code == 7
+    assert "2 crashes, 1 restarts are allowed" in job.failed.reason
+
+
+def test_a_crash_is_counted_once_however_long_its_generation_waits_for_the_next() -> None:
+    job, members = scripts_of_agents(2, max_restarts=1, minimum=2)
+    job.crash_script(members[0])
+    job.deliver_everything()
+    job.advance(0.2)
+    assert job.machine.snapshot()["crashes"] == 1
+    job.advance(5.0)
+    job.run()
+    assert job.state == "running" and job.machine.snapshot()["crashes"] == 1
+
+
+def scripts_of_agents(count: int, max_restarts: int, minimum: int = 1) -> tuple[SimulatedJob, list[SimulatedWorker]]:
+    job = SimulatedJob(JobSpec(minimum, 4, max_restarts))
+    for _ in range(count):
+        job.add_agent()
+    job.run()
+    assert len(job.members) == count
+    return job, job.members
+
+
 def scripts(count: int, max_restarts: int = 3) -> tuple[SimulatedJob, list[SimulatedWorker]]:
     job = SimulatedJob(JobSpec(1, 4, max_restarts))
     job.add_agent(count)

@@ -19,6 +19,8 @@ PAUSES = (2.0, 5.0, 30.0)
 class RandomJob(RuleBasedStateMachine):
     """Everything can happen at any time; when it stops, the job must come to where its rules want it."""
 
+    patient = False
+
     @initialize(
         least=st.integers(1, 3),
         room=st.integers(0, 3),
@@ -26,7 +28,8 @@ class RandomJob(RuleBasedStateMachine):
         instant_store=st.booleans(),
     )
     def begin(self, least: int, room: int, slots: list[int], instant_store: bool) -> None:
-        self.job = SimulatedJob(JobSpec(least, least + room, max_restarts=1000), instant_store=instant_store)
+        spec = JobSpec(least, least + room, max_restarts=1000)
+        self.job = SimulatedJob(spec, instant_store=instant_store, patient=self.patient)
         for count in slots:
             self.job.add_agent(count)
         self.job.run(0.2)

@@ -25,7 +25,7 @@ LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
 
 
-def _as_from_a_terminal() -> None:
+def as_from_a_terminal() -> None:
     """Die with pytest, however that ends; and heed what a shell makes its background commands ignore."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     for number in (signal.SIGINT, signal.SIGQUIT):
@@ -49,7 +49,7 @@ class Command:
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(environment or {})},
             start_new_session=True,
-            preexec_fn=_as_from_a_terminal,
+            preexec_fn=as_from_a_terminal,
         )
         self._lines: list[str] = []
         self._reader = threading.Thread(target=self._read, name="command-output", daemon=True)

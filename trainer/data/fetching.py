@@ -23,6 +23,8 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader, get_worker_info
 
+from ..shield import raise_shield_of_child
+
 Collate = Callable[[list[Any]], Any]
 
 _NOTHING = -1
@@ -120,8 +122,9 @@ def _worker() -> Any:
 class _Beginning:
     """First thing in each worker process."""
 
-    def __init__(self, user_function: Callable[[int], None] | None) -> None:
+    def __init__(self, user_function: Callable[[int], None] | None, current: ctypes.c_int64) -> None:
         self._user_function = user_function
+        self._current = current
         # The kernel takes the thread that started a process for its parent: only the main thread lasts long enough.
         self._dies_with_parent = threading.current_thread() is threading.main_thread()
 
@@ -129,6 +132,7 @@ class _Beginning:
         if self._dies_with_parent:
             # A forked process holds copies of the trainer's sockets: while it lives, peers do not see them closed.
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        raise_shield_of_child(lambda: self._current.value != _NOTHING)
         info = _worker()
         object.__setattr__(info, "dataset", info.dataset.dataset)  # users' functions look for their own data set
         if self._user_function is not None:
@@ -181,7 +185,7 @@ class Prefetcher:
             collate_fn=_as_it_is,
             num_workers=num_workers,
             persistent_workers=True,
-            worker_init_fn=_Beginning(worker_init_fn),
+            worker_init_fn=_Beginning(worker_init_fn, self._current),
             multiprocessing_context=context,
             generator=torch.Generator(),  # the training process's own generator is left alone
             **options,

@@ -57,7 +57,9 @@ class EtcdCluster:
                 if error.meaning in (Meaning.LEASE_OVER, Meaning.COMPACTED):
                     raise
                 if error.meaning is Meaning.REFUSED:
-                    raise UsageError(f"etcd at {member.endpoint} refuses to {what}: {error}") from None
+                    raise UsageError(
+                        f"etcd at {member.endpoint} refuses to {what}: {error}. Check the user's roles in etcd"
+                    ) from None
                 if error.meaning is Meaning.TOKEN_OVER and not self._address.user:
                     raise UsageError(
                         f"etcd at {member.endpoint} wants a user and a password: etcd://USER@HOST:PORT ({error})"

@@ -128,4 +128,6 @@ def _content(name: str) -> bytes | None:
     try:
         return Path(name).read_bytes()
     except OSError as error:
-        raise UsageError(f"the file {name!r} of the etcd address cannot be read: {error.strerror}") from None
+        raise UsageError(
+            f"the file {name!r} of the etcd address cannot be read: {error.strerror}. Check its path and mode"
+        ) from None

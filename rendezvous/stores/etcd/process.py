@@ -92,10 +92,12 @@ def etcd_version(binary: str) -> str:
     try:
         done = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=READY_SECONDS)
     except (OSError, subprocess.SubprocessError) as error:
-        raise UsageError(f"{binary} cannot be run: {error}") from None
+        raise UsageError(
+            f"{binary} cannot be run: {error}. Install another etcd, or give the address of one that runs"
+        ) from None
     found = re.search(r"etcd Version: (\S+)", done.stdout)
     if not found:
-        raise UsageError(f"{binary} does not tell its version: is it an etcd?")
+        raise UsageError(f"{binary} does not tell its version: is it an etcd? Give the address of one that runs")
     return found[1]
 
 

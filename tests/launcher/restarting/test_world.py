@@ -35,6 +35,22 @@ def test_seats_are_a_world_as_scripts_expect_it(pairs: list[tuple[int, int]]) ->
     assert first.group_rank == 0, "whoever was there first keeps the first ranks"
 
 
+def test_ranks_follow_node_ranks_whoever_comes_first_and_rank_0_is_where_the_store_is() -> None:
+    entries = [
+        Entry("b", 0, store="b:1", node=1), Entry("c", 0, node=2), Entry("a", 0, store="a:1", node=0), Entry("a", 1, node=0),
+    ]  # fmt: skip
+    found = seats(entries)
+    assert [one.rank for one in found] == [2, 3, 0, 1]
+    assert [one.group_rank for one in found] == [1, 2, 0, 0]
+    assert {one.store for one in found} == {"a:1"}
+
+
+def test_without_node_0_rank_0_is_where_the_store_is() -> None:
+    found = seats([Entry("c", 0, store="c:1", node=2), Entry("d", 0), Entry("b", 0, node=1)])
+    assert [one.rank for one in found] == [0, 2, 1]
+    assert {one.store for one in found} == {"c:1"}
+
+
 def test_roles_are_counted_apart() -> None:
     entries = [Entry("a", 0, "trainer"), Entry("b", 0, "reader"), Entry("a", 1, "trainer"), Entry("c", 0, "reader")]
     found = seats(entries)
