@@ -37,6 +37,28 @@ def test_many_collectives_may_be_started_before_the_first_is_waited_for(members:
         assert ask_all(ring, "several", lambda _: (20, size)) == [[3.0 * index + 3 for index in range(20)]] * 3  # noqa: B023
 
 
+def test_a_collective_is_not_waited_for_in_the_callback_of_another_one() -> None:
+    ring = TcpRing("alone", 0, 1)
+    ring.form(None)
+    found: list[BaseException] = []
+    begun = threading.Event()
+
+    def callback(_: object) -> None:
+        try:
+            ring.barrier()
+        except UsageError as error:
+            found.append(error)
+
+    slow = ring._turns.start(begun.wait)
+    work = ring.start_barrier()
+    work.when_done(callback)
+    begun.set()
+    slow.wait(10)
+    assert work.exception(10) is None
+    ring.close()
+    assert "start it, and wait elsewhere" in str(found[0])
+
+
 def test_different_calls_are_an_error_that_says_which(members: Members) -> None:
     for calls in (
         [("allreduce", 1, 10, "float32", "sum"), ("barrier",), ("barrier",)],

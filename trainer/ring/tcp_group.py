@@ -43,7 +43,10 @@ class TcpWork:
         self._works = works
         self._value = value
         self._finish = finish
-        works[-1].when_done(self._over)  # the last one of them: they are made in order
+        if works:
+            works[-1].when_done(self._over)  # the last one of them: they are made in order
+        else:
+            self._future.set_result(value)
 
     def get_future(self) -> Future:
         return self._future

@@ -22,6 +22,7 @@ from .lifeline import Lifeline
 Then: TypeAlias = Callable[[], None]
 
 _PIECES = 16  # buffers of one system call
+_ENOUGH = 512 * 1024  # bytes that are worth waking up for; a connection must be able to hold them
 
 
 class Lane:
@@ -50,8 +51,8 @@ class Lane:
         return (select.POLLIN if self._incoming else 0) | (select.POLLOUT if self._outgoing else 0)
 
     def wake_when_full(self) -> None:
-        """Have a wait for this lane end only when what is received next is there as a whole, not for each packet of it."""
-        enough = len(self._incoming[0][0]) if self._incoming else 1
+        """Have a wait for this lane end when what is received next is there as a whole, or much of it; not for each packet."""
+        enough = min(len(self._incoming[0][0]), _ENOUGH) if self._incoming else 1
         if enough != self._enough:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, enough)
             self._enough = enough

@@ -9,8 +9,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
+
+from ....errors import UsageError
 
 T = TypeVar("T")
 
@@ -24,19 +26,20 @@ class Work(Generic[T]):
 
     def wait(self, timeout: float | None = None) -> T:
         """What the call returned. Raises its error, or `TimeoutError` if it is not over in `timeout` seconds."""
-        try:
-            return self._future.result(timeout)
-        except TimeoutError:
-            if self._future.done():
-                raise
-            raise TimeoutError(f"the collective was not over in {timeout} s") from None
+        self._await(timeout)
+        return self._future.result()
 
     def done(self) -> bool:
         return self._future.done()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The error of the call, which is waited for."""
-        return self._future.exception(timeout)
+        self._await(timeout)
+        return self._future.exception()
+
+    def _await(self, timeout: float | None) -> None:
+        if not wait([self._future], timeout).done:
+            raise TimeoutError(f"the collective was not over in {timeout} s")
 
     def when_done(self, call: Callable[[Work[T]], None]) -> None:
         """Have `call` made when it is over: on the thread that makes the calls, or at once if it is over already."""
@@ -67,7 +70,11 @@ class Turns:
         self._thread: threading.Thread | None = None
 
     def run(self, call: Callable[[], T]) -> T:
-        """Make the call and wait for it."""
+        """Make the call and wait for it. Not from what is called when a work is done, for which the next turn waits."""
+        if threading.current_thread() is self._thread:
+            raise UsageError(
+                "a collective cannot be waited for in a callback of another one: start it, and wait elsewhere"
+            )
         with self._changed:
             alone = not self._busy and not self._queue and not self._ended
             if alone:
