@@ -21,7 +21,8 @@ from .buffers import Array, as_bytes
 from .heading import SIZE, Heading
 from .lanes import Lanes
 
-PIECE = 1024 * 1024  # bytes of partial results
+_PIECES = 8  # of a part: while one is computed, others are on their way
+_LEAST, _MOST = 256 * 1024, 4 * 1024 * 1024  # bytes of one; each costs a wait, which is long where the machine is busy
 _BLOCK = 8 * 1024 * 1024  # elements of 16 bits, whose partial results need memory of their own
 
 Parts = Sequence[tuple[int, int]]
@@ -89,8 +90,9 @@ class _Circle:
     def reduce(self, result: Array, pass_on: bool) -> None:
         """Once around. `result` is the whole array, of which this member's part is filled, or that part alone."""
         skip = 0 if result.size == self.source.size else self.parts[self.rank][0]
-        widened = np.empty(PIECE // self.partial.itemsize if self.arithmetic.is_widened else 0, np.float32)
-        came = np.empty(PIECE // self.partial.itemsize, self.partial.dtype)
+        longest = max(self._step(owner) for owner in range(self.size))
+        came = np.empty(longest, self.partial.dtype)
+        widened = np.empty(longest if self.arithmetic.is_widened else 0, np.float32)
 
         def start(low: int, high: int) -> None:
             own = self.arithmetic.widen(self.source[low:high], self.partial[low:high])
@@ -128,9 +130,15 @@ class _Circle:
                     None if is_last else lambda piece=piece: self.lanes.next.send(piece),  # type: ignore[misc]
                 )
 
+    def _step(self, owner: int) -> int:
+        """The elements of a piece of that part."""
+        low, high = self.parts[owner]
+        itemsize = self.partial.itemsize
+        return min(max((high - low) * itemsize // _PIECES, _LEAST), _MOST) // itemsize
+
     def _pieces(self, owner: int) -> list[tuple[int, int]]:
         low, high = self.parts[owner]
-        step = PIECE // self.partial.itemsize
+        step = self._step(owner)
         return [(start, min(start + step, high)) for start in range(low, high, step)]
 
 
