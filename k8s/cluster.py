@@ -7,22 +7,27 @@ servers that are older or newer than themselves.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import urllib3
+import yaml
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
+from kubernetes.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION, KubeConfigLoader, KubeConfigMerger
 
-from .errors import ClusterError, Conflict, Expired, NotFound, Refused, Unreachable
+from .errors import ClusterError, Conflict, Expired, NotFound, NotStarted, Refused, Unreachable
 
 Json = dict[str, Any]
 
 _CONNECT, _ANSWER, _DAY = 2.0, 8.0, 24 * 3600.0  # seconds
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+# The kubelet's words for a container without a log; the API has no code for it but 400.
+_NO_LOG_YET = re.compile("is waiting to start|is not available$|is terminated$")
 
 
 class Cluster:
@@ -39,22 +44,16 @@ class Cluster:
     def connect(cls, namespace: str = "", context: str | None = None) -> Cluster:
         """The cluster of this pod, else that of KUBECONFIG or ~/.kube/config. ClusterError if there is none."""
         settings = client.Configuration()
-        try:
-            if _NAMESPACE_FILE.exists() and context is None:
+        with _configured():
+            if _is_this_pods(context):
                 config.load_incluster_config(client_configuration=settings)
-                default = _NAMESPACE_FILE.read_text().strip()
             else:
                 config.load_kube_config(context=context, client_configuration=settings)
-                contexts, active = config.list_kube_config_contexts()
-                chosen = next((known for known in contexts if known["name"] == context), active)
-                default = chosen["context"].get("namespace", "default")
-        except (ConfigException, OSError) as error:
-            raise ClusterError(f"no cluster is known: {error}. Set KUBECONFIG to the path of a kubeconfig") from error
         settings.retries = urllib3.Retry(0)  # whoever calls decides what to do
         settings.connection_pool_maxsize = 8
         if not settings.verify_ssl:
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-        return cls(client.ApiClient(settings), namespace or default)
+        return cls(client.ApiClient(settings), namespace or default_namespace(context))
 
     # --- objects -----------------------------------------------------------------------------------------------------
 
@@ -138,6 +137,30 @@ class Cluster:
         return parsed
 
 
+def default_namespace(context: str | None = None) -> str:
+    """Where objects belong for which no namespace is given. No server is asked, and there need not be a kubeconfig."""
+    with _configured():
+        if _is_this_pods(context):
+            return _NAMESPACE_FILE.read_text().strip()
+        known = KubeConfigMerger(KUBE_CONFIG_DEFAULT_LOCATION).config
+        if known is None and context is None:
+            return "default"
+        active = KubeConfigLoader(config_dict=known, active_context=context).current_context
+        return str(active["context"].get("namespace") or "default")
+
+
+def _is_this_pods(context: str | None) -> bool:
+    return _NAMESPACE_FILE.exists() and context is None
+
+
+@contextmanager
+def _configured() -> Iterator[None]:
+    try:
+        yield
+    except (ConfigException, OSError, yaml.YAMLError) as error:
+        raise ClusterError(f"no cluster is known: {error}. Set KUBECONFIG to the path of a kubeconfig") from error
+
+
 @contextmanager
 def told() -> Iterator[None]:
     """The official client's errors as ours."""
@@ -146,7 +169,23 @@ def told() -> Iterator[None]:
     except ApiException as error:
         raise _error(error.status or 0, _message(error)) from error
     except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-        raise Unreachable(f"the API server does not answer: {error}") from error
+        raise Unreachable(f"the API server{_address(error)} does not answer: {_why(error)}") from error
+
+
+def _address(error: Exception) -> str:
+    pool = error.pool if isinstance(error, urllib3.exceptions.PoolError) else None
+    return f" {pool.scheme}://{pool.host}:{pool.port}" if isinstance(pool, urllib3.HTTPConnectionPool) else ""
+
+
+def _why(error: Exception) -> str:
+    """In the system's own few words, which the clients wrap in names of their objects."""
+    cause = getattr(error, "reason", None) or error
+    link = cause
+    while link is not None:
+        if isinstance(link, OSError):
+            return link.strerror or str(link)
+        link = link.__cause__ or link.__context__
+    return str(cause)
 
 
 def _error(status: int, message: str) -> ClusterError:
@@ -156,6 +195,8 @@ def _error(status: int, message: str) -> ClusterError:
         return Conflict(message)
     if status == 410:
         return Expired(message)
+    if status == 400 and _NO_LOG_YET.search(message):
+        return NotStarted(message)
     if status == 0 or status == 429 or status >= 500:
         return Unreachable(f"the API server answers {status}: {message}")
     return Refused(message)

@@ -13,7 +13,8 @@ from ..errors import ElasticError, UsageError
 from ..help import HelpFormatter
 from ..nearest import Parser
 from . import changing, following, showing
-from .cluster import Cluster
+from .cluster import Cluster, default_namespace
+from .errors import Unreachable
 from .manifests import manifests
 from .submit_flags import add_submit_flags, request_from
 from .submitting import submit
@@ -30,8 +31,8 @@ environment:
   KUBECONFIG    which cluster (default: ~/.kube/config, or the pod's own service account)
 
 exit codes:
-  0    done; of wait and logs --follow: the job is done
-  1    the cluster, or the job, cannot do that
+  0    done; of wait: the job is done; of logs: what is left has been shown, however the job has ended
+  1    the cluster cannot be reached, or it or the job cannot do that; of logs: nothing could be shown
   2    bad flags
   3    of wait: the job was not over within --timeout
   130  ended by Ctrl-C
@@ -39,6 +40,7 @@ exit codes:
 
 elastic-job COMMAND --help says more. See also: elastic-launch --help, elastic-rendezvous --help
 """
+_OTHER_CLUSTER = "Is it running, and is it the right one? KUBECONFIG or --context chooses another"
 _JOB = "the job's name"
 
 
@@ -51,6 +53,9 @@ def run(arguments: Sequence[str]) -> int:
         return int(act[1](options, command))
     except UsageError as error:
         parser.error(str(error))
+    except Unreachable as error:
+        print(f"elastic-job: {error}. {_OTHER_CLUSTER}", file=sys.stderr)
+        return 1
     except ElasticError as error:
         print(f"elastic-job: {error}", file=sys.stderr)
         return 1
@@ -100,7 +105,9 @@ def build_parser() -> argparse.ArgumentParser:
     logs.add_argument("name", help=_JOB)
     logs.add_argument("--rank", type=int, metavar="N", help="of the pod with this rank only (default: of all)")
     logs.add_argument("--controller", action="store_true", help="of the controller")
-    logs.add_argument("--follow", action="store_true", help="go on until the job is over, with pods that come later")
+    logs.add_argument(
+        "--follow", action="store_true", help="go on until the job is over, done or failed, with pods that come later"
+    )
     logs.add_argument("--tail", type=int, metavar="N", help="the last N lines of each pod only (default: all)")
     scale = _command(commands, "scale", "change the number of pods of a running job", _scale)
     scale.add_argument("name", help=_JOB)
@@ -148,7 +155,8 @@ def _cluster(options: argparse.Namespace) -> Cluster:
 def _submit(options: argparse.Namespace, command: list[str]) -> int:
     request = request_from(options, command)
     if options.dry_run:
-        print(yaml.safe_dump_all(manifests(request, options.namespace or "default"), sort_keys=False), end="")
+        namespace = options.namespace or default_namespace(options.context)
+        print(yaml.safe_dump_all(manifests(request, namespace), sort_keys=False), end="")
         return 0
     submit(_cluster(options), request)
     print(f"job {request.name} is submitted: see elastic-job status {request.name}")

@@ -27,3 +27,7 @@ class Expired(ClusterError):
 
 class Refused(ClusterError):
     """Any other refusal, with the server's own words."""
+
+
+class NotStarted(Refused):
+    """The container has not been started, so it has no log."""

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterable
 
 from .cluster import Cluster, Json
-from .errors import ClusterError, NotFound, Refused, Unreachable
+from .errors import ClusterError, NotFound, NotStarted, Refused, Unreachable
 from .looking_up import controller_pods, find_job, last_status, result_of, worker_pods
 from .naming import CONTROLLER, WORKER
-from .pods import pod_of
+from .pods import Pod, pod_of
 
 TOO_LATE = 3  # exit code
 _LOOK_AGAIN = 1.0  # seconds
@@ -22,11 +22,15 @@ _LAST_WORDS = 3.0  # seconds for what has yet to come when the job is over
 def wait(cluster: Cluster, name: str, timeout: float | None) -> int:
     """The job's exit code."""
     limit = float("inf") if timeout is None else time.monotonic() + timeout
+    is_silent = False
     while time.monotonic() < limit:
         try:
             result = result_of(find_job(cluster, name))
-        except Unreachable:
-            result = None
+            is_silent = False
+        except Unreachable as error:
+            if not is_silent:
+                print(f"elastic-job: {error}; trying again", file=sys.stderr, flush=True)
+            result, is_silent = None, True
         if result is not None:
             if result.code:
                 print(f"elastic-job: job {name} has failed: {result.reason}", file=sys.stderr)
@@ -39,7 +43,8 @@ def wait(cluster: Cluster, name: str, timeout: float | None) -> int:
 def logs(cluster: Cluster, name: str, rank: int | None, controller: bool, follow: bool, tail: int | None) -> int:
     """Every line bears its pod's own prefix. With `follow`, pods that come later are taken in.
 
-    As long as there is nothing to be shown, what that waits for is said on stderr. 1 if there was nothing at all.
+    As long as there is nothing to be shown, what that waits for is said on stderr. As of `kubectl logs`, the exit code
+    tells of the logs, not of the job: 1 if there was nothing at all. Refused if they must not be read.
     """
     readers: dict[str, threading.Thread] = {}
     printer = _Printer()
@@ -51,22 +56,27 @@ def logs(cluster: Cluster, name: str, rank: int | None, controller: bool, follow
             for item in controller_pods(cluster, name) if controller else _chosen(cluster, name, rank):
                 pod = pod_of(item)
                 if pod.uid not in readers and pod.state != "pending":
-                    arguments = (cluster, pod.name, container, follow, tail, printer)
+                    arguments = (cluster, pod, container, follow, tail, printer)
                     reader = threading.Thread(target=_read, args=arguments, name=f"log-{pod.name}", daemon=True)
                     readers[pod.uid] = reader
                     reader.start()
             if over or not follow:
                 _join(readers.values(), _LAST_WORDS if follow else None)
+            if printer.refusal is not None:
+                needed = "It takes the right to get pods/log, as k8s/manifests gives it"
+                raise Refused(f"the logs of job {name} cannot be read: {printer.refusal}. {needed}")
+            for uid in printer.take_unstarted():
+                del readers[uid]
             if printer.has_printed:
                 words = ""
             elif over:
                 words = f"job {name} is over, and nothing is left of what it has written"
             else:
                 words = what_is_awaited(cluster, name, rank, controller)
-        except Unreachable:
+        except Unreachable as error:
             if not follow:
                 raise
-            over, words = False, "the API server does not answer; trying again"
+            over, words = False, f"{error}; trying again"
         if words and words != said:
             print(f"elastic-job: {words}", file=sys.stderr, flush=True)
         said = words
@@ -114,11 +124,23 @@ def _chosen(cluster: Cluster, name: str, rank: int | None) -> list[Json]:
 
 
 class _Printer:
-    """Whole lines only, whoever writes them."""
+    """Whole lines only, whoever writes them; and what became of those who had none to write."""
 
     def __init__(self) -> None:
         self.has_printed = False
+        self.refusal: Refused | None = None
+        self._unstarted: list[str] = []
         self._lock = threading.Lock()
+
+    def has_not_started(self, uid: str) -> None:
+        with self._lock:
+            self._unstarted.append(uid)
+
+    def take_unstarted(self) -> list[str]:
+        """The ids of the pods to be read once more."""
+        with self._lock:
+            taken, self._unstarted = self._unstarted, []
+        return taken
 
     def lines(self, data: bytes) -> None:
         if not data:
@@ -129,15 +151,19 @@ class _Printer:
             sys.stdout.flush()
 
 
-def _read(cluster: Cluster, pod: str, container: str, follow: bool, tail: int | None, printer: _Printer) -> None:
+def _read(cluster: Cluster, pod: Pod, container: str, follow: bool, tail: int | None, printer: _Printer) -> None:
     rest = b""
     try:
-        for piece in cluster.log(pod, container, follow, tail):
+        for piece in cluster.log(pod.name, container, follow, tail):
             whole, separator, rest = (rest + piece).rpartition(b"\n")
             printer.lines(whole + separator)
-    except (NotFound, Refused):
-        pass  # it is gone, or its container never ran
+    except NotFound:
+        pass  # it is gone
+    except NotStarted:
+        printer.has_not_started(pod.uid)
+    except Refused as error:
+        printer.refusal = error
     except ClusterError as error:
-        print(f"elastic-job: the log of pod {pod} breaks off: {error}", file=sys.stderr)
+        print(f"elastic-job: the log of pod {pod.name} breaks off: {error}", file=sys.stderr)
     if rest:
         printer.lines(rest + b"\n")

@@ -82,6 +82,7 @@ def _options(asked: Asked) -> Options:
         role=asked.text("role", "default"),
         virtual_local_rank=asked.is_on("virtual_local_rank"),
         numa_binding=numa_binding(asked, program),
+        backend=asked.one_of("backend", worker_environment.BACKENDS),
         node=asked.count("node", least=0, default=-1),
         job=_job(asked),
         min=minimum,

@@ -89,6 +89,8 @@ class ApiDouble:
                 except OSError:
                     self.close_connection = True
 
+            do_POST = do_GET
+
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 

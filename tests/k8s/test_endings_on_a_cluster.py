@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from elastic_launch.k8s.errors import NotStarted
+
 from .checkout_pod import EMPTY_IMAGE
 from .conftest import NewJob
 from .running import KubernetesJob
@@ -34,6 +36,7 @@ def test_a_failed_job_has_the_scripts_exit_code_and_its_last_words(
     assert any(re.search("WorkerCrashed: .*exited with code 7", event) for event in events), events
     assert job.run("status", job.name) == 0
     assert "exit code 7" in capsys.readouterr().out
+    assert job.run("logs", job.name, "--follow") == 0, "the exit code of logs tells of the logs"
 
 
 def test_a_job_that_takes_too_long_fails_with_its_deadline(new_job: NewJob) -> None:
@@ -58,6 +61,8 @@ def test_pods_that_do_not_fit_are_told_and_the_job_runs_without_them(new_job: Ne
 def test_an_image_that_cannot_be_pulled_is_told(new_job: NewJob) -> None:
     job = new_job("--max", "1", "--image", "registry.invalid/none:1", "--controller-image", EMPTY_IMAGE, **STEADY)
     job.until(lambda: any("Image" in pod["trouble"] for pod in job.status().get("pods", [])), "the image's trouble")
+    with pytest.raises(NotStarted):
+        b"".join(job.cluster.log(job.pods()[0].name, "worker"))
     job.until(lambda: any("PodPending" in event for event in job.kubernetes_events()), "a Kubernetes Event")
 
 

@@ -7,17 +7,15 @@ import re
 import subprocess
 import time
 
-import psutil
 import pytest
 
-from .checkout_pod import ROOT
-from .conftest import NewJob
+from .conftest import NewJob, until
+from .node_faults import STOP, agent_process, without_api_server
 from .running import KubernetesJob
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400), pytest.mark.xdist_group("cluster")]
 
 STEADY = {"open_ended": True, "pause": 0.05}
-STOP, UP = ROOT.parent / "shared/cluster/stop", ROOT.parent / "shared/cluster/up"
 
 
 def test_a_container_that_runs_out_of_memory_costs_one_crash(new_job: NewJob) -> None:
@@ -36,19 +34,6 @@ def test_a_container_that_runs_out_of_memory_costs_one_crash(new_job: NewJob) ->
     job.finish()
     assert job.wait() == 0
     job.assert_exact(members=2)
-
-
-def agent_process(pod: str) -> psutil.Process:
-    """The `elastic-launch` in the pod with this id, as the node sees it."""
-    for process in psutil.process_iter():
-        try:
-            environment = process.environ()
-            is_agent = any(word.endswith("elastic-launch") for word in process.cmdline())
-            if is_agent and environment.get("ELASTIC_POD_UID") == pod and "ELASTIC_WORKER" not in environment:
-                return process
-        except psutil.Error:
-            continue
-    raise AssertionError(f"no agent in pod {pod}")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root on the node, to kill a container's process")
@@ -94,33 +79,54 @@ def test_a_pod_whose_network_is_cut_is_lost_and_comes_back(new_job: NewJob) -> N
     job.assert_exact(members=2)
 
 
-@pytest.mark.soak
-@pytest.mark.skipif(not STOP.exists(), reason=f"needs {STOP.name} of the test cluster, to stop its API server")
-def test_training_goes_on_while_the_api_server_is_gone(new_job: NewJob) -> None:
+@pytest.mark.skipif(not STOP.exists(), reason=f"needs {STOP} of the test cluster, to stop its API server")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root on the node, to stop its API server")
+def test_training_goes_on_while_the_api_server_restarts_and_what_changed_meanwhile_is_picked_up(
+    new_job: NewJob,
+) -> None:
     job = new_job("--min", "1", "--max", "2", **STEADY)
     job.wait_for_world(2)
-    generation, controller = job.generation(), job.controller()
-    subprocess.run([STOP, "kube-apiserver", "KILL"], check=True)
-    try:
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            _steps_go_on(job)
-    finally:
-        subprocess.run([UP], check=True, stdout=subprocess.DEVNULL)
-    assert job.generation() == generation
-    job.delete_pod(job.pod_of_rank(1))
+    generation, controller, lost = job.generation(), job.controller(), job.pod_of_rank(1)
+    with without_api_server():
+        steps_go_on(job)
+        assert job.generation() == generation
+        agent_process(lost.uid).kill()
     job.wait_for_generation(generation + 1)
     job.wait_for_world(2)
+    assert lost.uid not in {pod.uid for pod in job.pods() if pod.is_live}
     assert job.controller().uid == controller.uid
-    job.assert_nothing_redone()
     job.finish()
     assert job.wait() == 0
     job.assert_exact(members=2)
 
 
-def _steps_go_on(job: KubernetesJob) -> None:
+@pytest.mark.soak
+@pytest.mark.skipif(not STOP.exists(), reason=f"needs {STOP} of the test cluster, to stop its API server")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root on the node, to stop its API server")
+def test_a_ring_shrinks_while_the_api_server_is_gone_and_grows_back_afterwards(new_job: NewJob, etcd: str) -> None:
+    """With its decisions in an etcd, a job needs the API server for new pods alone."""
+    job = new_job("--min", "1", "--max", "2", "--store", etcd, **STEADY)
+    job.wait_for_world(2)
+    generation, controller, lost = job.generation(), job.controller(), job.pod_of_rank(1)
+    with without_api_server():
+        began = time.monotonic()
+        while time.monotonic() < began + 20:
+            steps_go_on(job)
+        assert job.generation() == generation
+        agent_process(lost.uid).kill()
+        until(lambda: job.world_size() == 1, 30)
+        while time.monotonic() < began + 60:
+            steps_go_on(job)
+        assert job.world_size() == 1
+    job.wait_for_world(2)
+    assert lost.uid not in {pod.uid for pod in job.pods() if pod.is_live}
+    assert job.controller().uid == controller.uid
+    job.finish()
+    assert job.wait() == 0
+    job.assert_exact(members=2)
+
+
+def steps_go_on(job: KubernetesJob) -> None:
     """Without a look at the cluster."""
-    step, limit = job.step(), time.monotonic() + 5
-    while job.step() < step + 10:
-        assert time.monotonic() < limit, f"no progress after step {step}"
-        time.sleep(0.1)
+    step = job.step()
+    until(lambda: job.step() >= step + 10, 15)

@@ -14,14 +14,18 @@ from elastic_launch.k8s.cluster import Cluster, Json
 from elastic_launch.rendezvous.stores.etcd.process import find_etcd
 
 from .checkout_pod import ROOT
+from .existing_pods import Existing
 from .running import KubernetesJob
 from .shell import kubectl
-from .test_existing_pods_on_a_cluster import Existing
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400), pytest.mark.xdist_group("cluster")]
 
 SERVICE, WORKER = "localhost/elastic-launch/service:test", "localhost/elastic-launch/worker:test"
-HOW = "docker/build --tag test service worker, then load both into the cluster's nodes"
+HOW = (
+    "no test builds it, as that takes minutes. docker/build --tag test service worker, then for each of the two IMAGEs"
+    " buildah push IMAGE docker-archive:/tmp/image.tar:IMAGE && ../shared/cluster/load-image /tmp/image.tar"
+    " (docker/build and ../shared/cluster/README.md say more)"
+)
 
 
 def need(cluster: Cluster, image: str) -> None:

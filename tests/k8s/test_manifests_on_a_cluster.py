@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from elastic_launch.k8s.cluster import Cluster
 from .checkout_pod import EMPTY_IMAGE, ROOT, pod_template
 from .conftest import until
 from .running import KubernetesJob
-from .shell import kubectl
+from .shell import elastic_job, kubeconfig_of, kubectl
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400), pytest.mark.xdist_group("cluster")]
 
@@ -103,19 +102,11 @@ ElasticJob = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def as_submitter(prepared: Cluster, tmp_path: Path) -> ElasticJob:
     """Runs `elastic-job` with nothing but a token of the submitters' account."""
-    account = prepared.core.create_namespaced_service_account_token(
-        "elastic-submitter", prepared.namespace, {"spec": {"expirationSeconds": 3600}}
-    )
-    settings = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text())
-    for user in settings["users"]:
-        user["user"] = {"token": account.status.token}
-    file = tmp_path / "kubeconfig"
-    file.write_text(yaml.safe_dump(settings))
-    environment = {**os.environ, "KUBECONFIG": str(file)}
+    kubeconfig = kubeconfig_of(prepared, "elastic-submitter", tmp_path)
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
 
     def run(command: str, *words: str) -> subprocess.CompletedProcess[str]:
-        whole = [sys.executable, "-m", "elastic_launch.k8s.main", command, "-n", prepared.namespace, *words]
-        return subprocess.run(whole, capture_output=True, text=True, timeout=200, env=environment, cwd=ROOT)
+        return elastic_job(kubeconfig, command, "-n", prepared.namespace, *words)
 
     def run_kubectl(*words: str) -> subprocess.CompletedProcess[str]:
         whole = ["kubectl", "-n", prepared.namespace, *words]

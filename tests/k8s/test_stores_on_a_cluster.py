@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from elastic_launch.k8s.cluster import Cluster
 from elastic_launch.rendezvous.stores.etcd.address import EtcdAddress
-from elastic_launch.rendezvous.stores.etcd.process import find_etcd
 from elastic_launch.rendezvous.stores.opening import open_etcd
 
 from .conftest import NewJob
-from .test_existing_pods_on_a_cluster import Existing
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.xdist_group("cluster")]
 
 STEADY = {"open_ended": True, "pause": 0.05}
-
-
-@pytest.fixture
-def etcd(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
-    """The address of one in a pod."""
-    pods = Existing(cluster, tmp_path / "etcd")
-    anywhere = "http://0.0.0.0:2379"
-    flags = ["--data-dir=/tmp/etcd", f"--listen-client-urls={anywhere}", f"--advertise-client-urls={anywhere}"]
-    yield f"etcd://{pods.single(f'{pods.name}-etcd', [find_etcd(), *flags], 2379)}:2379"
-    pods.delete()
 
 
 def keys(etcd: str) -> list[str]:

@@ -57,6 +57,7 @@ BAD = [
         "--tls-key is the key of a certificate: give --tls-cert too",
     ),
     (["--rendezvous-timeout", "inf"], "--rendezvous-timeout is 'inf': give a number of seconds above 0"),
+    (["--backend", "mpi"], "--backend is 'mpi': give gloo or tcp"),
     (["--port", "70000"], "--port is 70000: give a port from 1 to 65535, or 0 for any free one"),
     (["--port", "1234", "--rendezvous", "http://h:1"], "--port is for the server in this agent"),
     (["--min", "9" * 5000], "give a whole number of at least 1"),
@@ -128,6 +129,12 @@ def test_a_flag_wins_over_its_variable() -> None:
     assert options("train.py", ELASTIC_MAX="3").max == 3
     assert options("--max", "4", "train.py", ELASTIC_MAX="3").max == 4
     assert options("train.py", ELASTIC_MAX="").max == 1
+
+
+def test_the_ring_of_cpu_tensors_is_chosen_by_a_flag_or_a_variable() -> None:
+    assert options("--backend", "tcp", "train.py").backend == "tcp"
+    assert options("train.py", ELASTIC_BACKEND="tcp").backend == "tcp"
+    assert options("train.py").backend == "gloo"
 
 
 def test_an_agent_that_serves_runs_max_workers() -> None:

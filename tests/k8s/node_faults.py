@@ -1,0 +1,36 @@
+"""What only whoever owns the node can do to a job: stop parts of the test cluster, kill processes in its pods."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+
+from .checkout_pod import ROOT
+
+STOP, UP = ROOT.parent / "shared/cluster/stop", ROOT.parent / "shared/cluster/up"
+
+
+@contextmanager
+def without_api_server() -> Iterator[None]:
+    """It is killed, and started again at the end; all else that is up stays up."""
+    subprocess.run([STOP, "kube-apiserver", "KILL"], check=True, timeout=90)
+    try:
+        yield
+    finally:
+        subprocess.run([UP], check=True, stdout=subprocess.DEVNULL, timeout=180)
+
+
+def agent_process(pod: str) -> psutil.Process:
+    """The `elastic-launch` in the pod with this id, as the node sees it."""
+    for process in psutil.process_iter():
+        try:
+            environment = process.environ()
+            is_agent = any(word.endswith("elastic-launch") for word in process.cmdline())
+            if is_agent and environment.get("ELASTIC_POD_UID") == pod and "ELASTIC_WORKER" not in environment:
+                return process
+        except psutil.Error:
+            continue
+    raise AssertionError(f"no agent in pod {pod}")
