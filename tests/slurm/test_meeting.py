@@ -76,3 +76,11 @@ def test_a_heterogeneous_step_is_one_job(job: SlurmLab) -> None:
     number = job.submit(step, "")
     job.cluster.wait_for_job(number, "COMPLETED", limit=120)
     job.assert_exact(epochs=1, members=3)
+
+
+def test_np_is_the_number_of_workers_of_all_tasks_together(job: SlurmLab) -> None:
+    srun = job.srun("-N2 -n4 --ntasks-per-node=2", "-np", "4", epochs=1)
+    assert srun.wait() == 0, srun.output
+    assert srun.output.count("serving job") == 1 and "for 4 to 4 workers" in srun.output, srun.output
+    job.assert_exact(epochs=1, members=4)
+    assert [entry["local_rank"] for entry in job.journal("ready")] == [0] * 4  # each task has one
