@@ -11,6 +11,7 @@ import yaml
 from ..completion import PrintCompletion
 from ..errors import ElasticError, UsageError
 from ..help import HelpFormatter
+from ..nearest import Parser
 from . import changing, following, showing
 from .cluster import Cluster, default_namespace
 from .errors import Unreachable
@@ -81,7 +82,7 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, tuple[arg
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="elastic-job",
         description="Elastic training jobs on Kubernetes: pods come and go, training goes on.",
         epilog=_EXAMPLES,
@@ -127,9 +128,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, act: Act
-) -> argparse.ArgumentParser:
+def _command(commands: argparse._SubParsersAction[Parser], name: str, text: str, act: Act) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         name,
         help=text,

@@ -6,6 +6,7 @@ or release it, as its labels do not match.
 
 from __future__ import annotations
 
+from ..rendezvous.host_port import host_port
 from .naming import PORT, TOKEN_FILE, WORKER, labels, pod_name
 from .pod_parts import Manifest, field, restricted_container, restricted_pod, variables, with_template
 from .request import JobRequest
@@ -59,9 +60,8 @@ def owner_reference(job: str, uid: str) -> Manifest:
 def _command(request: JobRequest, server: str) -> list[str]:
     """`min` and `max` as submitted, whatever they have become since: agents must not contradict each other."""
     spec = request.spec
-    host = f"[{server}]" if ":" in server else server
     flags = {
-        "--rendezvous": f"http://{host}:{PORT}",
+        "--rendezvous": f"http://{host_port(server, PORT)}",
         "--job": request.name,
         "--token-file": TOKEN_FILE,
         "--min": spec.min,

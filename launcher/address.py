@@ -112,11 +112,6 @@ def address_towards_any(urls: Sequence[str]) -> str:
     return address_towards(urls[-1])
 
 
-def in_url(address: str, port: int) -> str:
-    """`ADDRESS:PORT`, with brackets around IPv6."""
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
 def is_own_address(family: int, sockaddr: Any) -> bool:
     """Whether it is this host's; all loopback addresses are."""
     address = str(sockaddr[0])

@@ -15,9 +15,10 @@ import time
 from dataclasses import dataclass
 
 from ..errors import RendezvousError, UsageError
+from ..rendezvous.host_port import host_port
 from ..rendezvous.listening import listen
 from ..rendezvous.route import address_on_the_way_to
-from .address import in_url, is_own_address
+from .address import is_own_address
 
 DEFAULT_PORT = 29400  # torchrun's
 _LOOK_AGAIN = 0.5  # seconds between two attempts to resolve the host's name
@@ -47,7 +48,7 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        return f"http://{in_url(self.host, self.port)}"
+        return f"http://{host_port(self.host, self.port)}"
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ class Options:
     `command` is what a worker runs that takes part in the job itself. With `restarts`, workers run `program`, which is
     started again at each change; `uses_torch` and `preload` say what is imported ahead of that. `drain_signals` (numbers) are
     those on which this agent's workers leave. `role` is the workers' ROLE_NAME; with `virtual_local_rank` each of them sees
-    one GPU alone; `numa_binding` says how they are bound. `node` puts the ranks of this agent's scripts behind those of nodes
+    one GPU alone; `numa_binding` says how they are bound. `backend` is the ring for CPU tensors of workers that join the job
+    themselves. `node` puts the ranks of this agent's scripts behind those of nodes
     with a smaller number; -1: in the order of arrival. `verbose` shows the protocol, `quiet` leaves the summary out. A server
     that `outstays` its own agent's workers stays for as long as other agents need it. `requeued_job` is the number of a Slurm
     job that this agent puts back into the queue when `requeue` says so. Where `everybody_is_signalled`, as by a batch system,
@@ -73,6 +74,7 @@ class Options:
     verbose: bool = False
     quiet: bool = False
     numa_binding: str = ""
+    backend: str = "gloo"
     node: int = -1
     access: Access = field(default_factory=Access)
     hosts: HostsAsked | None = None

@@ -122,7 +122,7 @@ def make_workers(
 ) -> Workers:
     surroundings = Surroundings(
         command=options.command,
-        environ=_with_signals(options, _with_binding(options, _with_threads_bounded(options, environ, reporter))),
+        environ=_with_signals(options, _as_asked(options, _with_threads_bounded(options, environ, reporter))),
         job=options.job,
         host=options.host,
         address=address,
@@ -144,6 +144,11 @@ def _with_threads_bounded(options: Options, environ: Mapping[str, str], reporter
     return {**environ, "OMP_NUM_THREADS": "1"}
 
 
+def _as_asked(options: Options, environ: Mapping[str, str]) -> Mapping[str, str]:
+    asked = {worker_environment.NUMA_BINDING: options.numa_binding, worker_environment.BACKEND: options.backend}
+    return {**environ, **{name: value for name, value in asked.items() if value}}
+
+
 def _on_its_network(environ: Mapping[str, str], address: str) -> Mapping[str, str]:
     """Scripts' own connections take the interface that this agent's address is on.
 
@@ -159,10 +164,6 @@ def _on_its_network(environ: Mapping[str, str], address: str) -> Mapping[str, st
     ).is_loopback:  # NCCL may need more than that, even on one host
         names.append("NCCL_SOCKET_IFNAME")
     return {**dict.fromkeys(names, interface), **environ}
-
-
-def _with_binding(options: Options, environ: Mapping[str, str]) -> Mapping[str, str]:
-    return {**environ, worker_environment.NUMA_BINDING: options.numa_binding} if options.numa_binding else environ
 
 
 def _with_signals(options: Options, environ: Mapping[str, str]) -> Mapping[str, str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from ..completion import PrintCompletion
 from ..errors import ElasticError, UsageError
 from ..help import HelpFormatter
+from ..nearest import Parser
 from . import logs
 from .bearer import TokenFile
 from .http.app import Election
@@ -128,7 +129,7 @@ def _face(options: argparse.Namespace) -> Face:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="elastic-rendezvous",
         usage="elastic-rendezvous [flags]",
         description=_DESCRIPTION,

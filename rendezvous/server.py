@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import uvicorn
 
+from .host_port import host_port
 from .http.app import Election, create_app
 from .http.face import Face
 from .job import NewMembership
@@ -161,4 +162,4 @@ def url_of(listener: socket.socket, towards: str = "", scheme: str = "http") -> 
     loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}
     if address in loopback:
         address = _address_towards(towards) or loopback[address]
-    return f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"
+    return f"{scheme}://{host_port(address, port)}"

@@ -13,5 +13,7 @@ HOST = "ELASTIC_HOST"  # this host's name, for people
 POD = "ELASTIC_POD_UID"  # the unique id of the Kubernetes pod that this host is
 AGENT_ANSWERS = "ELASTIC_AGENT_ANSWERS"  # signals that come to every process, SIGTERM,SIGUSR1: the agent sees to them
 ADDRESS = "ELASTIC_ADDRESS"  # the address that everything of this worker binds and advertises
+BACKEND = "ELASTIC_BACKEND"  # what carries CPU tensors between workers that join the job themselves: one of BACKENDS
+BACKENDS = ("gloo", "tcp")
 RESTARTED = "ELASTIC_RESTARTED"  # set for a script that is started again at each change, and has no line to its agent
 NUMA_BINDING = "ELASTIC_NUMA_BINDING"  # how the worker binds itself to the CPUs near its GPU

@@ -100,6 +100,26 @@ def test_there_are_examples_of_each_command() -> None:
     assert {word for line in EXAMPLES for word in line.split()} >= {*PARSERS, "srun"}
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("elastic-launch --max-restrats 3 train.py", "--max-restrats: did you mean --max-restarts?"),
+        ("elastic-launch -n 4 train.py", "-n: did you mean -np?"),
+        ("elastic-rendezvous --prot 3", "--prot: did you mean --port?"),
+        ("elastic-job status --watc x", "--watc: did you mean --watch?"),
+        ("elastic-job scale x --maximum 3", "--maximum: did you mean --max?"),
+    ],
+)
+def test_an_unknown_flag_is_answered_with_the_nearest_right_one(
+    line: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, *words = line.split()
+    with pytest.raises(SystemExit) as ending:
+        PARSERS[command].parse_args(words)
+    assert ending.value.code == 2
+    assert f"unrecognized arguments: {hint}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", PARSERS)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh"])
 def test_each_shell_gets_a_script_that_names_the_flags(name: str, shell: str) -> None:

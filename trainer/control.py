@@ -43,6 +43,7 @@ class Identity:
     address: str
     local_rank: int
     local_world_size: int
+    backend: str = "gloo"
 
 
 class Control(ABC):
@@ -203,6 +204,9 @@ def from_environment(variables: Mapping[str, str] = os.environ) -> Control:
         )
     if environment.CONTROL_FD not in variables:
         return SoloControl()
+    backend = variables.get(environment.BACKEND) or "gloo"
+    if backend not in environment.BACKENDS:
+        raise UsageError(f"{environment.BACKEND} is {backend!r}: give {' or '.join(environment.BACKENDS)}")
     identity = Identity(
         worker=variables[environment.WORKER],
         job=variables.get(environment.JOB, "default"),
@@ -210,6 +214,7 @@ def from_environment(variables: Mapping[str, str] = os.environ) -> Control:
         address=variables.get(environment.ADDRESS, "127.0.0.1"),
         local_rank=int(variables.get(environment.LOCAL_RANK, "0")),
         local_world_size=int(variables.get(environment.LOCAL_WORLD_SIZE, "1")),
+        backend=backend,
     )
     line = socket.socket(fileno=int(variables[environment.CONTROL_FD]))
     os.set_inheritable(line.fileno(), False)

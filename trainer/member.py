@@ -255,6 +255,7 @@ class Member:
         options = RingOptions(
             address=self.control.identity.address,
             cuda=self.cuda,
+            backend=self.control.identity.backend,
             forming_limit=self.control.hang_timeout,
             operation_limit=self.control.hang_timeout * 1.1 + 10,
         )

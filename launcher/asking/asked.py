@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, TypeVar
 
 from ...errors import UsageError
-from ..flags.words import Said, Words, is_on
+from ..flags.words import Said, Words, count, is_on
 
 T = TypeVar("T")
 
@@ -50,13 +50,7 @@ class Asked:
         given = self.said(name)
         if given is None:
             return default
-        try:
-            count = int(given.value)
-        except ValueError:
-            count = least - 1
-        if count < least:
-            self.fail(f"{given.where} is {given.value!r}: give a whole number of at least {least}")
-        return count
+        return self.understood(lambda: count(given, least))
 
     def seconds(self, name: str, default: float) -> float:
         given = self.said(name)

@@ -70,8 +70,7 @@ def _options(asked: Asked) -> Options:
     hosts = asked.understood(lambda: hosts_asked.asked_hosts(asked.words, asked.environ))
     place = find_place(asked) if hosts is None else Place()
     serves = place.serves and hosts is None
-    agents = place.step.tasks if place.step is not None else 1
-    minimum, maximum, nproc = (*sizes_over(asked, hosts), 1) if hosts else sizes(asked, serves, restarted, agents)
+    minimum, maximum, nproc = (*sizes_over(asked, hosts), 1) if hosts else sizes(asked, place, restarted)
     python = interpreter(asked)
     output = output_settings(asked.words, asked.fail, folds_tracebacks=not asked.is_on("verbose"))
     return Options(
@@ -83,6 +82,7 @@ def _options(asked: Asked) -> Options:
         role=asked.text("role", "default"),
         virtual_local_rank=asked.is_on("virtual_local_rank"),
         numa_binding=numa_binding(asked, program),
+        backend=asked.one_of("backend", worker_environment.BACKENDS),
         node=asked.count("node", least=0, default=-1),
         job=_job(asked),
         min=minimum,

@@ -99,11 +99,14 @@ def _checked_url(asked: Asked, url: str, where: str) -> str:
 
 
 def find_port(asked: Asked, serves: bool) -> int:
+    given = asked.said("port")
     port = asked.count("port", least=0, default=0)
-    if port > 65535:
-        asked.fail(f"--port is {port}: give a port from 1 to 65535, or 0 for any free one")
-    if port and not serves:
-        asked.fail("--port is for the server in this agent, but another place was given to meet at: leave one out")
+    if given is not None and port > 65535:
+        asked.fail(f"{given.where} is {port}: give a port from 1 to 65535, or 0 for any free one")
+    if given is not None and port and not serves:
+        asked.fail(
+            f"{given.where} is for the server in this agent, but another place was given to meet at: leave one out"
+        )
     return port
 
 

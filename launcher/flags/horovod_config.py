@@ -41,14 +41,14 @@ def read_config(name: str) -> Config:
         text = Path(name).read_text()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"--config-file is {name!r}, which cannot be read: {reason}") from None
+        raise UsageError(f"--config-file is {name!r}, which cannot be read: {reason}. Check the path") from None
     # Loaded where it is needed only.
     import yaml
 
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise UsageError(f"--config-file {name!r} is no YAML: {error}") from None
+        raise UsageError(f"--config-file {name!r} is no YAML: {error}. Correct it there") from None
     config = Config()
     for section, value in _mapping(content, name).items():
         if section == "controller":
@@ -88,6 +88,7 @@ def _hang_limit(seconds: Any) -> dict[str, str]:
 
 _MEANINGS: dict[tuple[str, str], Callable[[Any], dict[str, str]]] = {
     ("logging", "level"): lambda level: {"log_level": str(level)},
+    ("logging", "with_timestamp"): lambda wanted: {"prefix": "time"} if wanted else {},
     ("stall_check", "enabled"): lambda enabled: {} if enabled else {"hang_timeout": str(NEVER)},
     ("stall_check", "shutdown_time_seconds"): _hang_limit,
 }

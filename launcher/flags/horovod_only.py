@@ -28,7 +28,6 @@ _AUTOTUNE = "there is nothing here to tune"
 _TIMELINE = "no timeline is written here: use torch.profiler in the script"
 _STALL = "peers that wait report a member without progress, which is evicted after --hang-timeout"
 _MPI = "there is no MPI here"
-_TIMES = "the launcher's lines carry no time: `elastic-launch ... 2>&1 | ts` adds one to every line"
 
 
 def _warn(why: str, *flags: str, value: bool = True) -> list[HorovodOnly]:
@@ -56,7 +55,7 @@ FLAGS = (
     ),
     *_agree(_TIMELINE, "--no-timeline-mark-cycles"),
     *_agree(_MPI, "--mpi-threads-disable", "--no-mpi-threads-disable"),
-    *_agree("the launcher's lines carry no time", "--log-without-timestamp", "--log-hide-timestamp"),
+    *_agree("lines carry a time only with --prefix time", "--log-without-timestamp", "--log-hide-timestamp"),
     *_agree(_STALL, "--stall-check"),
     *_warn(_CORE, "--fusion-threshold-mb", "--cycle-time-ms", "--cache-capacity"),
     *_warn(_ALGORITHM, "--hierarchical-allreduce", "--hierarchical-allgather", "--torus-allreduce", value=False),
@@ -76,8 +75,6 @@ FLAGS = (
     *_warn("set NCCL's own variables, such as NCCL_MIN_NCHANNELS", "--num-nccl-streams"),
     *_warn("there is no background thread of Horovod's here", "--thread-affinity"),
     *_warn("a lost peer is noticed without a timeout, a hung one after --hang-timeout", "--gloo-timeout-seconds"),
-    *_warn(_TIMES, "--log-with-timestamp", "--no-log-hide-timestamp", value=False),
-    HorovodOnly(("-prefix-timestamp", "--prefix-output-with-timestamp"), False, "warning", _TIMES),
     _refuse(f"{_MPI}. Leave it out: gloo or NCCL does the reductions, over TCP or NCCL's own ways", "--mpi", False),
     _refuse(f"{_MPI}, and so no jsrun. Start `elastic-launch --rendezvous URL` once on each host", "--jsrun", False),
     _refuse(

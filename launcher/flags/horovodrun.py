@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import UsageError
 from .horovod_config import NEVER, Config, read_config
 from .horovod_only import FLAGS, HorovodOnly
-from .words import Said
+from .words import Said, count
 
 # Flag, its place in the namespace, and the own word that means the same.
 _SAME = (
@@ -34,6 +34,7 @@ _VARIABLES = (
     ("HOROVOD_ELASTIC_TIMEOUT", "min_timeout"),
     ("HOROVOD_LOG_LEVEL", "log_level"),
 )
+_HOSTS_VARIABLES = ("ELASTIC_HOSTS", "ELASTIC_HOSTFILE")
 EXAMPLES = ("elastic-launch -np 4 --min-np 2 --max-np 8 -H a:4,b:4 python train.py  # horovodrun's",)
 NAMES = ("log_level",)
 """Those that are not about hosts and have a variable of this launcher's own; `hosts.asked.NAMES` has the others."""
@@ -82,8 +83,8 @@ def add_flags(parser: argparse.ArgumentParser) -> list[str]:
         "-np",
         "--num-proc",
         metavar="N",
-        help="workers in all: exactly N without --min-np or --max-np; the workers of this host where no others are named"
-        " (default: --min and --max)",
+        help="workers in all: exactly N without --min-np or --max-np; the workers of this host where it meets no others,"
+        " shared by the tasks of a Slurm step (default: --min and --max)",
     )
     job.add_argument("--min-np", "--min-num-proc", dest="min_np", metavar="N", help="as --min (default: -np)")
     job.add_argument("--max-np", "--max-num-proc", dest="max_np", metavar="N", help="as --max (default: the slots)")
@@ -95,6 +96,14 @@ def add_flags(parser: argparse.ArgumentParser) -> list[str]:
         "--config-file", metavar="F", help="YAML file in horovodrun's schema; flags come before it (default: none)"
     )
     job.add_argument("--log-level", metavar="LEVEL", help="TRACE, DEBUG, INFO, WARNING (default), ERROR or FATAL")
+    job.add_argument(
+        "-prefix-timestamp",
+        "--prefix-output-with-timestamp",
+        *("--log-with-timestamp", "--no-log-hide-timestamp"),
+        dest="with_timestamp",
+        action="store_true",
+        help="as --prefix time",
+    )
     job.add_argument("-cb", "--check-build", action=_CheckBuild, nargs=0, help="show what is available here, and exit")
     hosts = parser.add_argument_group("hosts that this launcher starts agents on")
     hosts.add_argument(
@@ -156,6 +165,8 @@ def said(flags: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, Sai
             words[word] = Said(value, flag)
     if flags.blacklist_cooldown_range is not None:
         words["blacklist_cooldown_range"] = Said(" ".join(flags.blacklist_cooldown_range), "--blacklist-cooldown-range")
+    if flags.with_timestamp:
+        words["prefix"] = Said("time", "--prefix-output-with-timestamp")
     if flags.no_stall_check:
         words["hang_timeout"] = Said(str(NEVER), "--no-stall-check")
     if flags.stall_shutdown not in (None, "0"):
@@ -172,27 +183,19 @@ def without_effect(flags: argparse.Namespace) -> list[str]:
 def _sizes(flags: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, Said]:
     """What -np and --slots-per-host say of the job's size and of this host's part."""
     words: dict[str, Said] = {}
-    names_hosts = any((flags.hosts, flags.hostfile, flags.host_discovery_script))
+    asks_a_script = bool(flags.host_discovery_script or environ.get("ELASTIC_HOST_DISCOVERY_SCRIPT"))
+    names_hosts = asks_a_script or any((flags.hosts, flags.hostfile)) or any(map(environ.get, _HOSTS_VARIABLES))
     if flags.slots_per_host is not None and not names_hosts:
         words["nproc_per_node"] = Said(flags.slots_per_host, "--slots-per-host")
     if flags.num_proc is None:
         return words
-    count = _whole(flags.num_proc, "-np")
-    if flags.min_np is not None and _whole(flags.min_np, "--min-np") > count:
-        raise UsageError(f"--min-np {flags.min_np} is above -np {count}: raise -np or lower --min-np")
-    if flags.max_np is not None and _whole(flags.max_np, "--max-np") < count:
-        raise UsageError(f"-np {count} is above --max-np {flags.max_np}: raise --max-np or lower -np")
     given = Said(flags.num_proc, "-np")
-    words["min"] = given
-    if not (names_hosts and (flags.host_discovery_script or flags.min_np is not None)):
+    whole = count(given)
+    if flags.min_np is not None and count(Said(flags.min_np, "--min-np")) > whole:
+        raise UsageError(f"--min-np {flags.min_np} is above -np {whole}: raise -np or lower --min-np")
+    if flags.max_np is not None and count(Said(flags.max_np, "--max-np")) < whole:
+        raise UsageError(f"-np {whole} is above --max-np {flags.max_np}: raise --max-np or lower -np")
+    words["num_proc"] = words["min"] = given
+    if not (names_hosts and (asks_a_script or flags.min_np is not None)):
         words["max"] = given
-    joins = any((flags.rendezvous, flags.rdzv_endpoint, environ.get("ELASTIC_RENDEZVOUS")))
-    if not names_hosts and not joins and "nproc_per_node" not in words:
-        words["nproc_per_node"] = given
     return words
-
-
-def _whole(text: str, where: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) >= 1):
-        raise UsageError(f"{where} is {text!r}: give a whole number of at least 1")
-    return int(text)

@@ -13,7 +13,7 @@ from ...errors import UsageError
 from ..output.prefixes import STYLES
 from ..output.routing import Routing, parse_choice, parse_filters, parse_slots
 from ..output.settings import OutputSettings
-from .words import Said, Words
+from .words import Said, Words, whole_number
 
 NAMES = (
     "log_dir", "log_max_size", "log_files", "prefix", "verbose", "quiet",
@@ -44,7 +44,7 @@ def output_settings(words: Words, fail: Fail, folds_tracebacks: bool = True) -> 
         prefix=_parsed(words.get("prefix"), _style, defaults.prefix, fail),
         routing=routing,
         most_bytes=_parsed(words.get("log_max_size"), _size, defaults.most_bytes, fail),
-        files=_parsed(words.get("log_files"), _count, defaults.files, fail),
+        files=_parsed(words.get("log_files"), whole_number, defaults.files, fail),
         duplicates={stream: texts for stream, texts in filters.items() if texts},
         folds_tracebacks=folds_tracebacks,
     )
@@ -90,9 +90,3 @@ def _size(text: str) -> int:
     if match is None:
         raise UsageError("give a number of bytes, as in 500000, 100M or 1G, or 0 for no limit")
     return int(match[1]) * _FACTORS[match[2].lower()]
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError("give a whole number of at least 1")
-    return int(text)

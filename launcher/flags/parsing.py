@@ -8,7 +8,7 @@ from ...completion import PrintCompletion
 from ...help import HelpFormatter
 from .. import exits
 from . import horovodrun, own, slurm, torchrun
-from .nearest import Parser
+from .spelling import Parser
 from .words import flag_of
 
 _DESCRIPTION = """\

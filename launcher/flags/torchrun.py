@@ -156,6 +156,8 @@ def _sizes(
     nodes = heard.get("nnodes")
     own = [_said_by_own_words(name, flags, environ) for name in ("min", "max")]
     by_flag = nodes is not None and nodes.where == flag_of("nnodes")
+    if flags.min_np is not None or flags.max_np is not None or (flags.num_proc is not None and not by_flag):
+        return {}  # horovodrun's flags say it
     if any(word is not None and (word.where.startswith("-") or not by_flag) for word in own):
         return {}
     if nodes is None and not described:

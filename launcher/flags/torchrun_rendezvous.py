@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...errors import UsageError
-from .words import Said, is_on
+from ...rendezvous.host_port import host_port
+from .words import Said, count, is_on
 
 _STATIC_PORT = "29500"
 _CONF_WORDS = {"join_timeout": "min_timeout", "read_timeout": "rendezvous_timeout", "timeout": "rendezvous_timeout"}
@@ -23,7 +24,8 @@ def where_to_meet(heard: Mapping[str, Said], most_nodes: int) -> dict[str, Said]
     endpoint = heard.get("rdzv_endpoint")
     rank = heard.get("node_rank", conf.get("rank"))
     if is_static and rank is not None:
-        words["node"] = _whole(rank)
+        count(rank, least=0)
+        words["node"] = rank
     if endpoint is None and is_static:
         endpoint = _master(heard)
     if endpoint is None:
@@ -40,22 +42,14 @@ def where_to_meet(heard: Mapping[str, Said], most_nodes: int) -> dict[str, Said]
     return words
 
 
-def _whole(rank: Said) -> Said:
-    if not rank.value.isdecimal():
-        raise UsageError(f"{rank.where} is {rank.value!r}: give a whole number; 0 serves the job")
-    return rank
-
-
 def _master(heard: Mapping[str, Said]) -> Said | None:
     address, port = heard.get("master_addr"), heard.get("master_port")
     if address is None and port is None:
         return None
     host = address.value if address is not None else "127.0.0.1"
-    if host.count(":") > 1 and not host.startswith("["):
-        host = f"[{host}]"
     named = address or port
     assert named is not None
-    return Said(f"{host}:{port.value if port is not None else _STATIC_PORT}", named.where)
+    return Said(host_port(host, port.value if port is not None else _STATIC_PORT), named.where)
 
 
 def _conf(given: Said | None) -> dict[str, Said]:

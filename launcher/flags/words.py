@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ...errors import UsageError
 
+_DIGITS = 19  # of a number that 64 bits can hold
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -43,6 +44,22 @@ def is_on(value: str) -> bool:
     if value.lower() not in _SWITCH:
         raise UsageError(f"is {value!r}: give 1 or 0")
     return _SWITCH[value.lower()]
+
+
+def whole_number(text: str, least: int = 1) -> int:
+    """UsageError, which does not repeat the text, if it is none or below `least`."""
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit() and len(digits) < _DIGITS and int(digits) >= least):
+        raise UsageError(f"give a whole number of at least {least}")
+    return int(digits)
+
+
+def count(given: Said, least: int = 1) -> int:
+    """UsageError if it is no whole number of at least `least`."""
+    try:
+        return whole_number(given.value, least)
+    except UsageError as error:
+        raise UsageError(f"{given.where} is {given.value!r}: {error}") from None
 
 
 def flags_first(origins: Sequence[Mapping[str, Said]]) -> Words:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import UsageError
-from ..flags.words import Words
+from ..flags.words import Words, count
 from .blacklist import Cooldown
 from .listing import Host, parse_hostfile, parse_hosts
 from .remote_shell import RemoteShell, find_shell
@@ -51,7 +51,8 @@ def asked_hosts(words: Words, environ: Mapping[str, str]) -> HostsAsked | None:
         for name in ("blacklist_cooldown_range", "reset_limit", "remote_shell", "ssh_port", "ssh_identity_file"):
             if name in words:
                 raise UsageError(
-                    f"{words[name].where} is for hosts that -H, --hostfile or --host-discovery-script name"
+                    f"{words[name].where} is for hosts that -H, --hostfile or --host-discovery-script name: give one of"
+                    f" these, or leave {words[name].where} out"
                 )
         return None
     if len(ways) > 1:
@@ -68,7 +69,7 @@ def asked_hosts(words: Words, environ: Mapping[str, str]) -> HostsAsked | None:
                 f"{where} makes this the launcher that serves the job, but {other} names another server: leave one of them"
                 f" out (with {other}, start the same line on every host)"
             )
-    slots = _count(words, "slots_per_host", least=1) or 1
+    slots = count(words["slots_per_host"]) if "slots_per_host" in words else 1
     return HostsAsked(
         shell=find_shell(
             _text(words, "remote_shell"), _text(words, "ssh_port"), _text(words, "ssh_identity_file"), environ
@@ -77,7 +78,7 @@ def asked_hosts(words: Words, environ: Mapping[str, str]) -> HostsAsked | None:
         script=_text(words, "host_discovery_script"),
         slots=slots,
         cooldown=_cooldown(words),
-        reset_limit=_count(words, "reset_limit", least=0),
+        reset_limit=count(words["reset_limit"], least=0) if "reset_limit" in words else None,
         interfaces=_text(words, "network_interface"),
     )
 
@@ -91,7 +92,7 @@ def _fixed(words: Words, slots: int) -> tuple[Host, ...]:
         try:
             hosts = parse_hostfile(Path(name).read_text(errors="replace"), slots)
         except OSError as error:
-            raise UsageError(f"{where} is {name!r}, which cannot be read: {error.strerror}") from None
+            raise UsageError(f"{where} is {name!r}, which cannot be read: {error.strerror}. Check the path") from None
     else:
         return ()
     if not hosts:
@@ -117,12 +118,3 @@ def _cooldown(words: Words) -> Cooldown | None:
 
 def _text(words: Words, name: str) -> str:
     return words[name].value if name in words else ""
-
-
-def _count(words: Words, name: str, least: int) -> int | None:
-    if name not in words:
-        return None
-    value, where = words[name]
-    if not (value.isascii() and value.isdigit() and int(value) >= least):
-        raise UsageError(f"{where} is {value!r}: give a whole number of at least {least}")
-    return int(value)

@@ -13,8 +13,8 @@ import secrets
 import socket
 from collections.abc import Callable, Iterable
 
+from ...rendezvous.host_port import host_port
 from ...rendezvous.server import listen
-from ..address import in_url
 
 FLAG = "--call"
 _LIMIT = 10.0  # seconds for a caller to show its ticket, and for an agent to be heard
@@ -51,7 +51,7 @@ class Calls:
         """What an agent's command line gets, so that its call is answered by `answer`."""
         ticket = secrets.token_hex(16)
         self._answers[ticket] = answer
-        return (FLAG, ",".join(in_url(address, self._port) for address in addresses), ticket)
+        return (FLAG, ",".join(host_port(address, self._port) for address in addresses), ticket)
 
     def withdraw(self, invitation: tuple[str, ...]) -> None:
         self._answers.pop(invitation[-1], None)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ...errors import UsageError
-from ..address import in_url
+from ...rendezvous.host_port import host_port
 from ..guarding import Guard
 from ..options import Options
 from ..output.room import Output
@@ -157,7 +157,7 @@ class Fleet:
         return replace(
             self._options,
             nproc=slots,
-            urls=tuple(f"http://{in_url(address, self._port)}" for address in addresses),
+            urls=tuple(f"http://{host_port(address, self._port)}" for address in addresses),
             port=0,
             host=name,
             hosts=None,

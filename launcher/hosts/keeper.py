@@ -110,7 +110,8 @@ class HostKeeper:
             if left < self._options.min:
                 slots = "1 slot is" if left == 1 else f"{left} slots are"
                 self._too_few(
-                    f"{slots} left on the hosts that can be used, fewer than the job's min of {self._options.min}"
+                    f"{slots} left on the hosts that can be used, fewer than the job's min of {self._options.min}: name"
+                    " more hosts, lower --min-np, or let hosts that failed come back with --blacklist-cooldown-range"
                 )
 
     def _agent_ended(self, name: str, agent: HostAgent, code: int) -> None:

@@ -47,7 +47,9 @@ def ssh(port: str = "", identity: str = "", program: str = "ssh", arguments: Seq
         words += ["-p", port]
     if identity:
         if not os.access(identity, os.R_OK):
-            raise UsageError(f"-i (--ssh-identity-file) is {identity!r}, which cannot be read")
+            raise UsageError(
+                f"-i (--ssh-identity-file) is {identity!r}, which cannot be read: give the path of your private key"
+            )
         words += ["-i", identity]
     return RemoteShell((*words, *arguments, "--"), frozenset({255}), passes_input=True)
 
@@ -72,4 +74,6 @@ def _words(text: str, where: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
-        raise UsageError(f"{where} is {text!r}, which the shell's rules do not allow: {error}") from None
+        raise UsageError(
+            f"{where} is {text!r}, which the shell's rules do not allow: {error}. Correct the quotes"
+        ) from None

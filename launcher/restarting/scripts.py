@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...rendezvous import worker_environment
+from ...rendezvous.host_port import host_port
 from ...rendezvous.parent_death import die_with_parent
 from ..child_process import ChildProcess, Started
 from ..guarding import Guard
@@ -90,7 +91,7 @@ class Scripts:
     async def open_store(self, address: str) -> Store:
         """On `address`, which is this host's. OSError if it does not come up."""
         if not self.stores or not self.fork_server.is_usable:
-            return Store(f"{_bracketed(address)}:{_free_port(address)}")
+            return Store(host_port(address, _free_port(address)))
         ours, theirs = socket.socketpair()
         try:
             process = ChildProcess(
@@ -117,7 +118,7 @@ class Scripts:
         except BaseException:
             store.close()
             raise
-        store.address = f"{_bracketed(address)}:{int(port)}"
+        store.address = host_port(address, int(port))
         return store
 
 
@@ -146,10 +147,6 @@ def _free_port(address: str) -> int:
     with socket.create_server((address, 0), family=family) as server:
         port: int = server.getsockname()[1]
         return port
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
 
 
 def _shut(line: socket.socket) -> None:

@@ -76,6 +76,11 @@ class MeetingClient:
         self._ended = threading.Event()
         self._reason = ""
 
+    @property
+    def secret(self) -> str:
+        """What the members of this generation know each other by."""
+        return self._enter.secret
+
     def set(self, key: str, value: bytes) -> None:
         self._call(Set(key, value))
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from ..host_port import host_port
 from .keys import GenerationKeys, Pending
 from .messages import (
     MAX_FIRST_FRAME,
@@ -46,7 +47,7 @@ class MeetingServer:
         """Binds and starts to listen. OSError if `host` is not an address of this machine."""
         self._socket = _listen(host)
         address, port = self._socket.getsockname()[:2]
-        self.address = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        self.address = host_port(address, port)
         self._generations: dict[tuple[str, int], _Generation] = {}
         self._newest: dict[str, int] = {}
         self._connections: set[_Connection] = set()

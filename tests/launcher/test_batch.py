@@ -88,6 +88,15 @@ def test_without_max_there_are_as_many_workers_as_tasks_and_gpus() -> None:
     assert parse(["train.py"], {**STEP, "CUDA_VISIBLE_DEVICES": "0,1,2"}).max == 12
 
 
+def test_the_tasks_of_a_step_share_the_workers_of_np() -> None:
+    for np, each in (("4", 1), ("8", 2), ("6", 2)):
+        for task in (FIRST, STEP):
+            asked = parse(["-np", np, "train.py"], task)
+            assert (asked.min, asked.max, asked.nproc) == (int(np), int(np), each)
+    alone = {**FIRST, "SLURM_STEP_NUM_TASKS": "1", "SLURM_STEP_TASKS_PER_NODE": "1"}
+    assert parse(["-np", "4", "train.py"], alone).nproc == 4
+
+
 def test_a_step_may_still_be_several_jobs() -> None:
     options = parse(["--standalone", "train.py"], STEP)
     assert options.serves and options.port == 0 and options.address == "127.0.0.1"

@@ -144,6 +144,44 @@ def test_np_of_an_agent_that_joins_is_the_jobs_and_slots_per_host_its_own() -> N
     assert sizes(options("-np", "8", "--slots-per-host", "4", ELASTIC_RENDEZVOUS="http://h:1")) == (8, 8, 4)
 
 
+MEETING: list[tuple[list[str], dict[str, str]]] = [
+    (["--endpoint", "h:1"], {}),
+    (["--rdzv-endpoint", "h:1"], {}),
+    (["--rdzv-endpoint", "h:1", "--rdzv-backend", "c10d"], {}),
+    (["--master-addr", "h"], {}),
+    (["--node-rank", "1", "--master-addr", "h"], {}),
+    (["--rendezvous", "http://h:1"], {}),
+    ([], {"ELASTIC_ENDPOINT": "h:1"}),
+    ([], {"ELASTIC_RENDEZVOUS": "http://h:1"}),
+    ([], {"PET_RDZV_ENDPOINT": "h:1"}),
+    ([], {"PET_RDZV_ENDPOINT": "h:1", "PET_NNODES": "2"}),
+    ([], {"PET_MASTER_ADDR": "h"}),
+]
+
+
+@pytest.mark.parametrize(("flags", "environ"), MEETING, ids=[" ".join([*f, *e]) for f, e in MEETING])
+def test_np_counts_the_workers_of_all_agents_that_meet_however_they_do(
+    flags: list[str], environ: dict[str, str]
+) -> None:
+    assert sizes(options("-np", "4", *flags, **environ)) == (4, 4, 1)
+    assert sizes(options("-np", "4", *flags, **{**environ, "CUDA_VISIBLE_DEVICES": "0,1"})) == (4, 4, 2)
+    assert sizes(options("-np", "4", "--max-np", "6", "--slots-per-host", "2", *flags, **environ)) == (4, 6, 2)
+
+
+def test_np_of_an_agent_that_meets_nobody_is_its_own_in_torchruns_company() -> None:
+    assert sizes(options("-np", "4", "--standalone", PET_RDZV_ENDPOINT="h:1")) == (4, 4, 4)
+    assert sizes(options("-np", "4", PET_NNODES="1")) == (4, 4, 4)
+
+
+def test_np_beside_nodes_is_taken_where_both_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = ("--nnodes", "2", "--nproc-per-node", "2", "--rdzv-endpoint", "h:1")
+    assert sizes(options(*nodes, "-np", "4")) == (4, 4, 2)
+    why = "contradicts --nnodes, which says with --nproc-per-node that the workers are"
+    assert f"-np 3 {why} 4 in all: leave out --nnodes or -np" in refusal(capsys, *nodes, "-np", "3")
+    assert f"-np 4 {why} 2 to 4 in all" in refusal(capsys, *nodes, "--nnodes", "1:2", "-np", "4")
+    assert f"-np 3 {why} 1 in all" in refusal(capsys, "--nnodes", "1", "-np", "3")
+
+
 def test_hosts_bound_the_job() -> None:
     assert sizes(options("-H", "h1:2,h2:2"))[:2] == (1, 4)
     assert sizes(options("-np", "3", "-H", "h1:2,h2:2"))[:2] == (3, 3)
@@ -151,6 +189,7 @@ def test_hosts_bound_the_job() -> None:
     assert sizes(options("-np", "2", "--host-discovery-script", "d"))[:2] == (2, 65536)
     assert sizes(options("-np", "2", "--max-np", "6", "--host-discovery-script", "d"))[:2] == (2, 6)
     assert sizes(options("--min", "2", "--max", "3", "-H", "h1:2,h2:2"))[:2] == (2, 3)
+    assert sizes(options("-np", "2", ELASTIC_HOST_DISCOVERY_SCRIPT="d"))[:2] == (2, 65536)
 
 
 def test_hosts_of_a_list_a_file_and_a_script() -> None:
@@ -185,6 +224,16 @@ def test_verbose_and_log_level() -> None:
     assert options("--verbose", "--log-level", "ERROR").shown_level == logging.ERROR
 
 
+@pytest.mark.parametrize("name", ["-prefix-timestamp", "--log-with-timestamp", "--no-log-hide-timestamp"])
+def test_lines_carry_the_time_where_horovods_flags_ask_for_it(name: str) -> None:
+    assert options(name).output.prefix == "time"
+    assert options(name, "--prefix", "rank").output.prefix == "rank"
+    Path("config.yaml").write_text("logging: {with_timestamp: true}\n")
+    assert options("--config-file", "config.yaml").output.prefix == "time"
+    Path("config.yaml").write_text("logging: {with_timestamp: false}\n")
+    assert options("--config-file", "config.yaml").output.prefix == "full"
+
+
 def test_output_goes_to_the_log_folder() -> None:
     assert options("--output-filename", "out").log_dir == Path.cwd() / "out"
 
@@ -215,7 +264,7 @@ def test_a_configuration_file_is_taken_as_far_as_it_has_a_meaning(capsys: pytest
         ("parms: {}", "has 'parms': give controller, params, autotune"),
         ("params: {fusion: 1}", "has params.fusion: give cache_capacity"),
         ("- 1", "holds [1]: give a mapping"),
-        ("a: [", "is no YAML"),
+        ("a: [", ". Correct it there"),
     ],
 )
 def test_a_configuration_file_that_is_none_is_refused(
@@ -229,23 +278,40 @@ BAD: list[tuple[list[str], str]] = [
     (["-np", "two"], "-np is 'two': give a whole number of at least 1"),
     (["-np", "2", "--min-np", "3"], "--min-np 3 is above -np 2"),
     (["-np", "4", "--max-np", "3"], "-np 4 is above --max-np 3"),
-    (["-np", "5", "-H", "h1:2,h2:2"], "the hosts have 4 slots, fewer than the 5 workers"),
+    (["-np", "4", "--max", "3", "--min", "1"], "-np 4 is above --max 3: raise --max or lower -np"),
+    (
+        ["-np", "5", "-H", "h1:2,h2:2"],
+        "the hosts have 4 slots, fewer than the 5 workers that the job needs at least: name more hosts",
+    ),
     (["-H", "h1:0"], "'h1:0' has no number of slots after the colon"),
     (["-H", "-oProxyCommand=x:1"], "expected one argument"),
     (["-H=-oProxyCommand=x:1"], "'-oProxyCommand=x:1' is no host"),
     (["-H", ","], "-H names no host"),
-    (["--hostfile", "none"], "--hostfile is 'none', which cannot be read: No such file"),
+    (["--hostfile", "none"], "--hostfile is 'none', which cannot be read: No such file or directory. Check the path"),
     (["-H", "h:1", "--host-discovery-script", "d"], "-H and --host-discovery-script both name the hosts"),
     (["-H", "h:1", "--rendezvous", "http://h:1"], "-H makes this the launcher that serves the job, but --rendezvous"),
-    (["--reset-limit", "3"], "--reset-limit is for hosts that -H, --hostfile or --host-discovery-script name"),
+    (
+        ["--reset-limit", "3"],
+        "--reset-limit is for hosts that -H, --hostfile or --host-discovery-script name: give one of these, or leave"
+        " --reset-limit out",
+    ),
     (["-H", "h:1", "--reset-limit", "-1"], "--reset-limit is '-1': give a whole number of at least 0"),
     (["-H", "h:1", "--blacklist-cooldown-range", "9", "3"], "--blacklist-cooldown-range is '9 3': give the least"),
     (["-H", "h:1", "-p", "ssh"], "-p (--ssh-port) is 'ssh': give a port"),
-    (["-H", "h:1", "-i", "none"], "-i (--ssh-identity-file) is 'none', which cannot be read"),
+    (
+        ["-H", "h:1", "-i", "none"],
+        "-i (--ssh-identity-file) is 'none', which cannot be read: give the path of your private key",
+    ),
     (["-H", "h:1", "-p", "22", "--remote-shell", "rsh"], "--remote-shell says the whole command"),
-    (["-H", "h:1", "--remote-shell", "'"], "--remote-shell is \"'\", which the shell's rules do not allow"),
+    (
+        ["-H", "h:1", "--remote-shell", "'"],
+        "--remote-shell is \"'\", which the shell's rules do not allow: No closing quotation. Correct the quotes",
+    ),
     (["--log-level", "LOUD"], "--log-level: 'LOUD' is no level: give one of TRACE"),
-    (["--config-file", "none"], "--config-file is 'none', which cannot be read"),
+    (
+        ["--config-file", "none"],
+        "--config-file is 'none', which cannot be read: No such file or directory. Check the path",
+    ),
 ]
 
 
@@ -256,6 +322,22 @@ def test_what_cannot_work_is_refused(flags: list[str], message: str, capsys: pyt
 
 def test_in_a_pod_named_hosts_are_enough() -> None:
     assert options("-H", "h:1", KUBERNETES_SERVICE_HOST="10.0.0.1").hosts is not None
+
+
+@pytest.mark.parametrize("beginning", ["-c", "-n", "-hostf", "-prefix"])
+def test_the_beginning_of_a_name_with_one_dash_is_not_that_flag(
+    beginning: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ending:
+        parse([beginning, "3", "train.py"], NO_GPU)
+    assert ending.value.code == 2
+    assert "PyTorch" not in capsys.readouterr().out
+
+
+def test_a_value_may_follow_a_flag_of_one_letter_at_once() -> None:
+    hosts = options("-Hh:1", "-p22").hosts
+    assert hosts is not None
+    assert (hosts.fixed, "-p 22" in " ".join(hosts.shell.command)) == ((Host("h", 1),), True)
 
 
 def test_check_build_names_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:

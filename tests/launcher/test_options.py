@@ -57,8 +57,10 @@ BAD = [
         "--tls-key is the key of a certificate: give --tls-cert too",
     ),
     (["--rendezvous-timeout", "inf"], "--rendezvous-timeout is 'inf': give a number of seconds above 0"),
+    (["--backend", "mpi"], "--backend is 'mpi': give gloo or tcp"),
     (["--port", "70000"], "--port is 70000: give a port from 1 to 65535, or 0 for any free one"),
     (["--port", "1234", "--rendezvous", "http://h:1"], "--port is for the server in this agent"),
+    (["--min", "9" * 5000], "give a whole number of at least 1"),
     (["--rendezvous", "localhost:1234"], "--rendezvous is 'localhost:1234': give it as http://HOST:PORT"),
     (["--rendezvous", "http://localhost"], "--rendezvous is 'http://localhost': give it as http://HOST:PORT"),
     (["--rendezvous", "http://[::1:80"], "give it as http://HOST:PORT"),
@@ -127,6 +129,12 @@ def test_a_flag_wins_over_its_variable() -> None:
     assert options("train.py", ELASTIC_MAX="3").max == 3
     assert options("--max", "4", "train.py", ELASTIC_MAX="3").max == 4
     assert options("train.py", ELASTIC_MAX="").max == 1
+
+
+def test_the_ring_of_cpu_tensors_is_chosen_by_a_flag_or_a_variable() -> None:
+    assert options("--backend", "tcp", "train.py").backend == "tcp"
+    assert options("train.py", ELASTIC_BACKEND="tcp").backend == "tcp"
+    assert options("train.py").backend == "gloo"
 
 
 def test_an_agent_that_serves_runs_max_workers() -> None:
@@ -261,3 +269,13 @@ def test_the_protocol_and_the_summary_are_switched() -> None:
     assert asked.verbose and asked.quiet and not asked.output.folds_tracebacks
     asked = options("train.py")
     assert not asked.verbose and not asked.quiet and asked.output.folds_tracebacks
+
+
+def test_a_port_that_a_variable_gives_is_named_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    for environ, message in (
+        ({"ELASTIC_PORT": "70000"}, "ELASTIC_PORT is 70000: give a port"),
+        ({"ELASTIC_PORT": "7", "ELASTIC_RENDEZVOUS": "http://h:1"}, "ELASTIC_PORT is for the server in this agent"),
+    ):
+        with pytest.raises(SystemExit):
+            options("train.py", **environ)
+        assert message in capsys.readouterr().err

@@ -304,7 +304,7 @@ BAD = [
     (["--rdzv-conf", "is_host=perhaps"], "--rdzv-conf is_host is 'perhaps': give 1 or 0"),
     (["--rdzv-conf", "store_type=file"], "--rdzv-conf store_type is 'file': agents meet over the network"),
     (["--rdzv-conf", "join_timeout=soon"], "--rdzv-conf join_timeout is 'soon': give a number of seconds above 0"),
-    (["--nnodes", "2", "--master-addr", "a", "--node-rank", "x"], "--node-rank is 'x': give a whole number; 0 serves"),
+    (["--nnodes", "2", "--master-addr", "a", "--node-rank", "x"], "--node-rank is 'x': give a whole number of at least 0"),
     (["--monitor-interval", "often"], "--monitor-interval is 'often': give a number"),
     (["--start-method", "exec"], "--start-method is 'exec': give spawn, fork or forkserver"),
     (["--event-log-handler", "scuba"], "--event-log-handler is 'scuba': give null or console (handlers are registered"),

@@ -227,7 +227,10 @@ def test_a_job_ends_when_the_hosts_that_are_left_are_too_few(lab: Lab, sshd: Ssh
     left = everything(launcher, sshd)
     sshd.cut(second)
     assert launcher.wait(30) == 75
-    assert "1 slot is left on the hosts that can be used, fewer than the job's min of 2" in launcher.output
+    assert (
+        "1 slot is left on the hosts that can be used, fewer than the job's min of 2: name more hosts"
+        in launcher.output
+    )
     wait_until_gone(left, 10)
 
 

@@ -10,10 +10,12 @@ from .conftest import Undisturbed
 from .launching import Lab
 
 MANY = ("--max-restarts", "1000")
+on_each_backend = pytest.mark.parametrize("backend", ["gloo", "tcp"])
 
 
-def test_each_rank_in_turn_may_be_killed(lab: Lab, undisturbed: Undisturbed) -> None:
-    agent = lab.launch("--min", "1", "--max", "3", *MANY, pause=0.03, open_ended=True)
+@on_each_backend
+def test_each_rank_in_turn_may_be_killed(lab: Lab, undisturbed: Undisturbed, backend: str) -> None:
+    agent = lab.launch("--min", "1", "--max", "3", "--backend", backend, *MANY, pause=0.03, open_ended=True)
     for rank in range(3):
         lab.wait_for_world(3)
         lab.wait_for_steps(3)
@@ -27,8 +29,9 @@ def test_each_rank_in_turn_may_be_killed(lab: Lab, undisturbed: Undisturbed) -> 
     assert "was killed by SIGKILL" in agent.output
 
 
-def test_two_of_three_may_be_killed_at_once_and_rank_0_twice_in_a_row(lab: Lab) -> None:
-    agent = lab.launch("--min", "1", "--max", "3", *MANY, pause=0.03, open_ended=True)
+@on_each_backend
+def test_two_of_three_may_be_killed_at_once_and_rank_0_twice_in_a_row(lab: Lab, backend: str) -> None:
+    agent = lab.launch("--min", "1", "--max", "3", "--backend", backend, *MANY, pause=0.03, open_ended=True)
     lab.wait_for_world(3)
     lab.kill_rank(1, 2)
     lab.wait_for_world(1)
@@ -71,8 +74,9 @@ def kill_at_random(lab: Lab, kills: int, seed: int) -> None:
         lab.wait(lambda generation=generation: lab.generation() > generation, 60, "the next generation")
 
 
-def test_8_kills_in_one_run_cost_no_sample(lab: Lab, undisturbed: Undisturbed) -> None:
-    agent = lab.launch("--min", "1", "--max", "3", *MANY, pause=0.02, open_ended=True)
+@on_each_backend
+def test_8_kills_in_one_run_cost_no_sample(lab: Lab, undisturbed: Undisturbed, backend: str) -> None:
+    agent = lab.launch("--min", "1", "--max", "3", "--backend", backend, *MANY, pause=0.02, open_ended=True)
     kill_at_random(lab, 8, seed=1)
     lab.finish()
     assert agent.wait() == 0
@@ -83,8 +87,10 @@ def test_8_kills_in_one_run_cost_no_sample(lab: Lab, undisturbed: Undisturbed) -
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(3))
-def test_30_kills_in_one_run_cost_no_sample(lab: Lab, undisturbed: Undisturbed, seed: int) -> None:
-    agent = lab.launch("--min", "1", "--max", "4", *MANY, pause=0.01, open_ended=True, evaluate=True)
+@on_each_backend
+def test_30_kills_in_one_run_cost_no_sample(lab: Lab, undisturbed: Undisturbed, seed: int, backend: str) -> None:
+    flags = ("--min", "1", "--max", "4", "--backend", backend, *MANY)
+    agent = lab.launch(*flags, pause=0.01, open_ended=True, evaluate=True)
     kill_at_random(lab, 30, seed)
     lab.finish()
     assert agent.wait() == 0

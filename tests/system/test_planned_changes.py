@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from .conftest import Undisturbed
 from .launching import Command, Lab
 
@@ -17,24 +19,25 @@ def serve_one(lab: Lab, *flags: str, **options: object) -> Command:
     return lab.launch("--min", "1", "--max", "3", "--nproc-per-node", "1", *flags, **{"open_ended": True, **options})
 
 
-def join_one(lab: Lab, first: Command, **options: object) -> Command:
+def join_one(lab: Lab, first: Command, *flags: str, **options: object) -> Command:
     """Another agent with one worker."""
-    return lab.launch("--rendezvous", first.url, "--nproc-per-node", "1", **{"open_ended": True, **options})
+    return lab.launch("--rendezvous", first.url, "--nproc-per-node", "1", *flags, **{"open_ended": True, **options})
 
 
 def wait_until_announced(lab: Lab, first: Command, world_size: int, cause: str) -> None:
     lab.wait_for_text(first, f": {world_size} workers ({cause}")
 
 
+@pytest.mark.parametrize("backend", ["gloo", "tcp"])
 def test_agents_join_anywhere_in_the_script_and_leave_again_with_nothing_redone(
-    lab: Lab, undisturbed: Undisturbed
+    lab: Lab, undisturbed: Undisturbed, backend: str
 ) -> None:
     options = {"pause": 0.03, "evaluate": True}
-    first = serve_one(lab, **options)
+    first = serve_one(lab, "--backend", backend, **options)
     others = []
     for number, place in enumerate(["epoch start", "epoch end"], 2):
         with lab.held(place):
-            others.append(join_one(lab, first, **options))
+            others.append(join_one(lab, first, "--backend", backend, **options))
             wait_until_announced(lab, first, number, "a worker joined")
         lab.wait_for_world(number)
     for number, (agent, place) in enumerate(zip(others, ["evaluation", "step"], strict=True)):

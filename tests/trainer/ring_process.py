@@ -13,7 +13,7 @@ JOB = "ring-test"
 SECRET = "open sesame"
 
 
-def serve(pipe: Connection, meeting: str) -> None:
+def serve(pipe: Connection, meeting: str, backend: str = "gloo") -> None:
     import psutil
     import torch
     import torch.distributed as dist
@@ -21,6 +21,8 @@ def serve(pipe: Connection, meeting: str) -> None:
     from elastic_launch.rendezvous.meeting.client import MeetingClient
     from elastic_launch.trainer.ring import undertaker
     from elastic_launch.trainer.ring.ring import Ring, RingOptions
+
+    from . import torch_collectives
 
     torch.set_num_threads(1)
     ring: Any = None
@@ -30,7 +32,7 @@ def serve(pipe: Connection, meeting: str) -> None:
     def form(generation: int, rank: int, world_size: int) -> None:
         nonlocal ring
         client = MeetingClient(meeting, JOB, generation, SECRET)
-        ring = Ring(generation, rank, world_size, RingOptions(operation_limit=60), client)
+        ring = Ring(generation, rank, world_size, RingOptions(operation_limit=60, backend=backend), client)
         ring.form()
 
     def total(size: int, value: float) -> float:
@@ -44,7 +46,7 @@ def serve(pipe: Connection, meeting: str) -> None:
     def start_forming(generation: int, rank: int, world_size: int) -> None:
         nonlocal ring
         client = MeetingClient(meeting, JOB, generation, SECRET)
-        ring = Ring(generation, rank, world_size, RingOptions(operation_limit=60), client)
+        ring = Ring(generation, rank, world_size, RingOptions(operation_limit=60, backend=backend), client)
         ring.connect()
 
     def new_group(ranks: list[int]) -> None:
@@ -71,10 +73,17 @@ def serve(pipe: Connection, meeting: str) -> None:
         "gather": lambda data: ring.gather_bytes(data),
         "new_group": new_group,
         "subgroup_total": subgroup_total,
+        "mismatches": torch_collectives.mismatches,
+        "refusals": torch_collectives.refusals,
         "footprint": footprint,
         "stuck": undertaker.stuck,
         "start": lambda: started,
     }
+    answer(pipe, commands)
+
+
+def answer(pipe: Connection, commands: dict[str, Any]) -> None:
+    """Do what comes through the pipe, for ever."""
     pipe.send(os.getpid())
     while True:
         try:
@@ -91,10 +100,10 @@ def serve(pipe: Connection, meeting: str) -> None:
 class RingProcess:
     """One member. `ask` starts a command, `answer` waits for its outcome, calling it does both."""
 
-    def __init__(self, meeting: str) -> None:
-        context = multiprocessing.get_context("spawn")
+    def __init__(self, meeting: str, target: Any = serve, method: str = "spawn", **options: Any) -> None:
+        context: Any = multiprocessing.get_context(method)
         self._pipe, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other, meeting), daemon=True)
+        self.process = context.Process(target=target, args=(other, meeting), kwargs=options, daemon=True)
         self.process.start()
         other.close()
 

@@ -1,7 +1,8 @@
 """The process group that users and DDP see: the backend "elastic", which hands out guarded work objects.
 
-It stands in front of gloo (CPU tensors) and NCCL (CUDA tensors). Groups that a user makes with `torch.distributed.new_group`
-are made by the same backend, belong to the generation that they were made in, and end with it.
+It stands in front of gloo or the ring of our own sockets (CPU tensors) and of NCCL (CUDA tensors). Groups that a user makes
+with `torch.distributed.new_group` are made by the same backend, belong to the generation that they were made in, and end with
+it.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ class ElasticGroup(dist.ProcessGroup):
     """A process group of one generation."""
 
     def __init__(
-        self, guard: Guard, gloo: Any, nccl: Any | None, rank: int, size: int, refuse: Callable[[], str | None]
+        self, guard: Guard, cpu: Any, nccl: Any | None, rank: int, size: int, refuse: Callable[[], str | None]
     ):
         super().__init__(rank, size)  # type: ignore[call-arg]
         self.guard = guard
-        self.gloo: Any = gloo
+        self.cpu: Any = cpu
         self.nccl: Any = nccl
         self._refuse = refuse
         self._retired = False
@@ -35,8 +36,8 @@ class ElasticGroup(dist.ProcessGroup):
     def retire(self) -> list[Any]:
         """Give up the groups below, which the caller buries; every later use raises `StaleGroupError`."""
         self._retired = True
-        below = [group for group in (self.gloo, self.nccl) if group is not None]
-        self.gloo = self.nccl = None
+        below = [group for group in (self.cpu, self.nccl) if group is not None]
+        self.cpu = self.nccl = None
         return below
 
     def getBackendName(self) -> str:
@@ -51,7 +52,7 @@ class ElasticGroup(dist.ProcessGroup):
     def start(self, operation: str, cuda: bool, *arguments: Any) -> Any:
         """Start a collective on the group below that serves the tensors' device; returns a work object."""
         self.check_usable()
-        below = self.nccl if cuda else self.gloo
+        below = self.nccl if cuda else self.cpu
         if below is None:
             raise UsageError("this ring has no NCCL group: the model must be on a GPU when the job is joined")
         try:

@@ -66,6 +66,7 @@ class Guard:
                 value, error = (value if result is None else result), None
             except Exception as caught:
                 value, error = None, RingError(f"{MARK}: generation {self.generation}: {caught}")
+                caught.__traceback__ = None  # see `wait_for`
             with self._lock:
                 if self._pending.pop(future, None) is None:
                     return  # aborted meanwhile

@@ -16,7 +16,7 @@ from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 from torch.distributed import distributed_c10d
 
 from ...rendezvous.meeting.client import MeetingClient
-from . import gloo, nccl, undertaker
+from . import gloo, nccl, tcp_connecting, undertaker
 from .addresses import RingAddresses
 from .group import BACKEND, ElasticGroup, make_groups_with
 from .guard import Future, Guard, error_of, wait_for
@@ -27,10 +27,11 @@ ONE_HOP_LIMIT = 16  # members up to which a vote goes from each to each
 
 @dataclass(frozen=True)
 class RingOptions:
-    """`address` is what this worker's sockets bind; the limits are in seconds."""
+    """`address` is what this worker's sockets bind; the limits are in seconds; `backend` (gloo or tcp) is for CPU tensors."""
 
     address: str = "127.0.0.1"
     cuda: bool = False
+    backend: str = "gloo"
     forming_limit: float = 60.0
     operation_limit: float = 330.0
 
@@ -51,7 +52,7 @@ class Ring:
         self._addresses = RingAddresses()
         self._groups: list[ElasticGroup] = []
         self._lock = threading.Lock()
-        self._connecting: gloo.Connecting | None = None
+        self._connecting: gloo.Connecting | tcp_connecting.Connecting | None = None
         self._stores: list[Store] = []
         self._reductions: list[Future] = []
         self._cuda_works: list[Any] = []
@@ -62,9 +63,13 @@ class Ring:
 
     def connect(self) -> None:
         """Start connecting, on a thread of its own."""
-        self._connecting = gloo.Connecting(
-            self._store("ring"), self.rank, self.world_size, self._options.address, self.guard
-        )
+        store, address = self._store("ring"), self._options.address
+        if self._options.backend == "tcp":
+            self._connecting = tcp_connecting.connecting(
+                self.meeting, self.rank, self.world_size, address, self._limits, self.guard
+            )
+        else:
+            self._connecting = gloo.Connecting(store, self.rank, self.world_size, address, self.guard)
 
     def form(self) -> None:
         """Wait until connected and make this ring the default group. Raises `RingError` when aborted or impossible."""
@@ -72,8 +77,9 @@ class Ring:
             self.connect()
         connecting, self._connecting = self._connecting, None
         assert connecting is not None
-        below = connecting.result()
-        below._set_default_timeout(self._operation_timeout)
+        below: Any = connecting.result()
+        if self._options.backend == "gloo":
+            below._set_default_timeout(self._operation_timeout)
         over_nccl = None
         if self._options.cuda:
             over_nccl = nccl.connect(self._stores[0], self.rank, self.world_size, self.guard, self._operation_timeout)
@@ -94,7 +100,7 @@ class Ring:
             self._cuda_works.append(work)
             future: Future = work.get_future().then(lambda done: done.value()[0])
         else:
-            future = self.guard.watch(group.gloo.allreduce([tensor], options), tensor)
+            future = self.guard.watch(group.cpu.allreduce([tensor], options), tensor)
         self._reductions.append(future)
         return future
 
@@ -124,12 +130,15 @@ class Ring:
         self.guard.check()
         if self.world_size == 1:
             return
+        if self._options.backend == "tcp":
+            tcp_connecting.at_once(self.guard, self.group.cpu.ring.allreduce, ballot)
+            return
         if self.world_size > ONE_HOP_LIMIT:
-            wait_for(self.guard.watch(self.group.gloo.allreduce([ballot], dist.AllreduceOptions())))
+            wait_for(self.guard.watch(self.group.cpu.allreduce([ballot], dist.AllreduceOptions())))
             return
         sent = ballot.repeat(self.world_size)
         received = torch.empty_like(sent)
-        work = self.group.gloo.alltoall_base(received, sent, [], [], dist.AllToAllOptions())
+        work = self.group.cpu.alltoall_base(received, sent, [], [], dist.AllToAllOptions())
         wait_for(self.guard.watch(work))
         first, *others = received.chunk(self.world_size)
         ballot.copy_(first)
@@ -153,6 +162,9 @@ class Ring:
 
     def gather_bytes(self, data: bytes) -> list[bytes]:
         """Everybody's `data` in rank order. Raises `RingError`."""
+        if self._options.backend == "tcp":
+            self.group.check_usable()
+            return tcp_connecting.at_once(self.guard, self.group.cpu.ring.gather_bytes, data)
         sizes = torch.zeros(self.world_size, dtype=torch.int64)
         sizes[self.rank] = len(data)
         self.reduce(sizes)
@@ -189,6 +201,10 @@ class Ring:
     def _operation_timeout(self) -> timedelta:
         return timedelta(seconds=self._options.operation_limit)
 
+    @property
+    def _limits(self) -> tuple[float, float]:
+        return self._options.forming_limit, self._options.operation_limit
+
     def _store(self, prefix: str) -> Store:
         base: Store
         if self.meeting is None:
@@ -210,7 +226,12 @@ class Ring:
 
     def _make_subgroup(self, store: Store, rank: int, size: int) -> ElasticGroup:
         self.guard.check()
-        below = gloo.connect(store, rank, size, self._options.address, self.guard, self._operation_timeout)
+        below: Any
+        if self._options.backend == "tcp":
+            limits = self._limits
+            below = tcp_connecting.subgroup(store, self.meeting, rank, size, self._options.address, limits, self.guard)
+        else:
+            below = gloo.connect(store, rank, size, self._options.address, self.guard, self._operation_timeout)
         over_nccl = None
         if self._options.cuda:
             over_nccl = nccl.connect(store, rank, size, self.guard, self._operation_timeout)

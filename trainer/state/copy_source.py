@@ -9,6 +9,7 @@ import time
 from typing import Protocol
 
 from ...errors import RingError
+from ...rendezvous.host_port import host_port
 from .payload import Cursor, Payload
 from .wire import END, LIMIT, META, PART, Connection, Offer, greet_receiver
 
@@ -53,7 +54,7 @@ class CopySource:
             self._listener.close()
             raise
         port = self._listener.getsockname()[1]
-        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.address = host_port(host, port)
 
     def serve(self, image: Image, receivers: int) -> None:
         """Serves until so many receivers have all that they want of this source.

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from . import spelling
-
 _ALIKE = 0.6
 
 
-class Parser(spelling.Parser):
-    """As the one that it is made from, but for what it says of flags that it does not know."""
+class Parser(argparse.ArgumentParser):
+    """As argparse's, but for what it says of flags that it does not know. Its commands are parsers of this kind too."""
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         flags, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            self._refuse(unknown)
+            self._command_of(flags).refuse(unknown)
         return flags
 
-    def _refuse(self, unknown: Sequence[str]) -> NoReturn:
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """Ends with exit code 2."""
         hints = {flag: nearest(flag, self._option_string_actions) for flag in unknown}
         told = [f"{flag}: did you mean {hint}?" if hint else flag for flag, hint in hints.items()]
         self.error(f"unrecognized arguments: {', '.join(told)} (--help lists the flags)")
+
+    def _command_of(self, flags: argparse.Namespace) -> Parser:
+        """The command that was chosen, where there are several: it knows other flags."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                chosen = action.choices.get(str(getattr(flags, action.dest, "")))
+                if isinstance(chosen, Parser):
+                    return chosen
+        return self
 
 
 def nearest(flag: str, known: Iterable[str]) -> str:

@@ -1,0 +1,1 @@
+"""The rings that carry CPU tensors, side by side."""
