@@ -22,6 +22,7 @@ from .batch.requeue import requeue
 from .ending import Ending
 from .endpoint import Seat, take_seat
 from .error_reply import reply
+from .events import Events
 from .failures import ending_of
 from .guarding import Guard
 from .logs import ReporterHandler, show
@@ -54,6 +55,8 @@ class Agent:
         self._reporter = make_reporter(output, options.log_dir, options.job, options.host)
         self._log_handler = ReporterHandler(self._reporter, options.shown_level)
         self._witness = Witness(options.job, lambda: self._relay.slots.progress() if self._relay is not None else [])
+        write = self._reporter.say if options.shows_events else _unread
+        self._events = Events(options.job, options.host, options.role, write)
         self._name = uuid.uuid4().hex
         self._loop = asyncio.get_running_loop()
         self._ending: asyncio.Future[Ending] = self._loop.create_future()
@@ -194,6 +197,7 @@ class Agent:
     def _send(self, message: ToServer) -> None:
         show("agent", "server", message)
         self._witness.said(message)
+        self._events.said(message)
         if self._client is not None:
             self._client.send(message)
 
@@ -205,6 +209,7 @@ class Agent:
         assert self._relay is not None
         show("server", "agent", message)
         self._witness.heard(message)
+        self._events.heard(message)
         if isinstance(message, Welcome):
             self._welcomes += 1
             if self._welcomes > 1:
@@ -278,6 +283,7 @@ class Agent:
         summary = "" if silent else self._witness.summary()
         last_words = (replace(ending, tail="") if led else ending).last_words()
         self._reporter.say("\n".join(filter(None, (summary, last_words))))
+        self._events.agent_ended(ending.code, ending.text)
         trouble = reply(ending, self._environ)
         if trouble:
             self._reporter.say(f"warning: {trouble}")
@@ -307,6 +313,10 @@ class Agent:
                 await self._server.close()
         if self._meeting is not None:
             self._meeting.close()
+
+
+def _unread(text: str) -> None:
+    pass
 
 
 def _passed_through_here(error: BaseException) -> bool:

@@ -31,7 +31,8 @@ class Options:
     those on which this agent's workers leave. `role` is the workers' ROLE_NAME; with `virtual_local_rank` each of them sees
     one GPU alone; `numa_binding` says how they are bound. `backend` is the ring for CPU tensors of workers that join the job
     themselves. `node` puts the ranks of this agent's scripts behind those of nodes
-    with a smaller number; -1: in the order of arrival. `verbose` shows the protocol, `quiet` leaves the summary out. A server
+    with a smaller number; -1: in the order of arrival. `verbose` shows the protocol, `quiet` leaves the summary out; with
+    `shows_events` there is a line of JSON for each worker's end. A server
     that `outstays` its own agent's workers stays for as long as other agents need it. `requeued_job` is the number of a Slurm
     job that this agent puts back into the queue when `requeue` says so. Where `everybody_is_signalled`, as by a batch system,
     each process of the job gets its signals, and not the agent alone.
@@ -73,6 +74,7 @@ class Options:
     output: OutputSettings = field(default_factory=OutputSettings)
     verbose: bool = False
     quiet: bool = False
+    shows_events: bool = False
     numa_binding: str = ""
     backend: str = "gloo"
     node: int = -1

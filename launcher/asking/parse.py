@@ -112,6 +112,7 @@ def _options(asked: Asked) -> Options:
         output=output,
         verbose=asked.is_on("verbose"),
         quiet=asked.is_on("quiet"),
+        shows_events=asked.text("event_log_handler") == "console",
         log_level=asked.read("log_level", level_of, None),
     )
 

@@ -29,8 +29,8 @@ NAMES = (*_OTHERS, *_SHARED)
 # Of those that mean one word of this launcher's; those of the same name are left out.
 _WORDS = {"rdzv_id": "job", "local_addr": "advertise_address"}
 _NO_WORDS = (
-    "nnodes", "rdzv_backend", "rdzv_endpoint", "rdzv_conf", "monitor_interval", "start_method", "event_log_handler",
-    "node_rank", "master_addr", "master_port", "logs_specs",
+    "nnodes", "rdzv_backend", "rdzv_endpoint", "rdzv_conf", "monitor_interval", "start_method", "node_rank",
+    "master_addr", "master_port", "logs_specs",
 )  # fmt: skip
 EXAMPLES = ("elastic-launch --nnodes 1:4 --nproc-per-node 8 --rdzv-endpoint head:29400 train.py  # torchrun's",)
 _SWITCH: dict[str, Any] = {"action": "store_const", "const": "1"}
@@ -73,12 +73,16 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="S,...",
         help="signals on which this agent's workers leave the job (default SIGTERM,SIGINT,SIGHUP,SIGQUIT; SIGINT stops it)",
     )
-    workers.add_argument("--monitor-interval", metavar="S", help="ignored: a worker's end is seen at once")
+    workers.add_argument(
+        "--monitor-interval", metavar="S", help="a worker's end is seen at once, within any interval (default: at once)"
+    )
     workers.add_argument(
         "--start-method", metavar="M", help="spawn, fork or forkserver: ignored, as for scripts by torchrun"
     )
     workers.add_argument(
-        "--event-log-handler", metavar="NAME", help="null or console: ignored, events are always shown"
+        "--event-log-handler",
+        metavar="NAME",
+        help="console: each worker's end, and this agent's, also as a line of JSON; null: not (default null)",
     )
     output = parser.add_argument_group("as with torchrun: output")
     output.add_argument(
