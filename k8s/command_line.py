@@ -31,8 +31,8 @@ environment:
   KUBECONFIG    which cluster (default: ~/.kube/config, or the pod's own service account)
 
 exit codes:
-  0    done; of wait: the job is done; of logs: what is left has been shown, however the job has ended
-  1    the cluster cannot be reached, or it or the job cannot do that; of logs: nothing could be shown
+  0    done; of wait: the job is done; of logs: they have been shown, even if the job has failed
+  1    no answer from the cluster, or it or the job cannot do that; of logs: nothing to be shown
   2    bad flags
   3    of wait: the job was not over within --timeout
   130  ended by Ctrl-C
