@@ -77,9 +77,23 @@ def test_a_deleted_job_leaves_nothing(new_job: NewJob) -> None:
     job = new_job("--min", "1", "--max", "2", **STEADY)
     job.wait_for_world(2)
     assert job.run("delete", job.name) == 0
-    job.until(lambda: not job.pods(), "no pods", 20)  # the agents are told: they look for no controller
+    job.until(
+        lambda: not _running(job), "no container that runs", 30
+    )  # the agents are told: they look for no controller
+    job.until(lambda: not job.pods(), "no pods")
     for what in ("service", "config_map", "secret", "service_account"):
         job.until(lambda what=what: not _left(job, what), f"no {what} of the job")
+
+
+def _running(job: KubernetesJob) -> list[str]:
+    """The pods with a container that has not ended. The kubelet takes its time to clear them away behind that."""
+    selector = f"elastic-launch/job={job.name}"
+    pods = job.cluster.core.list_namespaced_pod(job.cluster.namespace, label_selector=selector).items
+    return [
+        pod.metadata.name
+        for pod in pods
+        if any(status.state.terminated is None for status in pod.status.container_statuses or ())
+    ]
 
 
 def _left(job: KubernetesJob, what: str) -> list[object]:

@@ -39,6 +39,7 @@ def test_what_a_job_keeps_in_an_etcd_goes_with_its_end(new_job: NewJob, etcd: st
     job.assert_exact(members=1)
 
 
+@pytest.mark.soak  # not if the controller is ended before it has seen that its job is deleted
 def test_what_a_job_keeps_in_an_etcd_goes_when_it_is_deleted_before_its_end(new_job: NewJob, etcd: str) -> None:
     job = new_job("--max", "2", "--store", etcd, **STEADY)
     job.wait_for_world(2)

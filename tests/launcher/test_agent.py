@@ -484,7 +484,7 @@ def test_ipv6_works_throughout(start_agent: StartAgent) -> None:
 
 
 def test_output_that_nobody_reads_holds_up_nothing_else(server: ScriptedServer, tmp_path: Path) -> None:
-    command = [sys.executable, "-u", "-m", "tests.launcher.scripted_worker", "register", "lines=2000000"]
+    command = [sys.executable, "-u", "-m", "tests.launcher.scripted_worker", "register", "lines=2000000", "sleep"]
     options = {
         "command": command,
         "urls": [server.url],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from .jobs import SlurmLab
 
 
@@ -64,6 +66,7 @@ def test_scancel_drains_with_data_loader_processes(job: SlurmLab) -> None:
     assert not job.journal("redo")
 
 
+@pytest.mark.soak  # Slurm may start the next life before the last one has ended, and fail it for that
 def test_a_job_that_is_preempted_goes_on_from_its_last_step_when_it_is_requeued(job: SlurmLab) -> None:
     script = {"open_ended": True, "pause": 0.02, "checkpoint": job.folder / "checkpoint", "checkpoint_every": 10**6}
     number = job.submit("srun " + job.line("--min", "2", **script), "-N2 --requeue --partition=work")
@@ -85,6 +88,7 @@ def test_a_job_that_is_preempted_goes_on_from_its_last_step_when_it_is_requeued(
     job.assert_exact(members=2)
 
 
+@pytest.mark.soak  # Slurm may start the next life before the last one has ended, and fail it for that
 def test_a_job_that_its_time_limit_warns_is_requeued_if_it_says_so(job: SlurmLab) -> None:
     script = {"open_ended": True, "pause": 0.02, "checkpoint": job.folder / "checkpoint", "checkpoint_every": 10**6}
     number = job.submit("srun " + job.line("--requeue", "always", **script), "-N2 --requeue --time=30 --signal=USR1@60")
@@ -149,6 +153,7 @@ def test_the_first_agent_leaves_and_its_server_stays_for_the_others(job: SlurmLa
     job.assert_exact(members=1)
 
 
+@pytest.mark.soak  # Slurm may start the next life before the last one has ended, and fail it for that
 def test_elements_of_an_array_are_one_job_by_a_server_of_its_own(job: SlurmLab) -> None:
     """Preemptible jobs of one node each: one that is requeued comes back as a joiner."""
     server = job.serve(host=job.cluster.head.address, inside=job.cluster.head.inside)

@@ -98,6 +98,7 @@ def test_the_named_host_s_end_is_the_job_s_end(job: TorchrunJob) -> None:
     assert {entry["WORLD_SIZE"] for entry in job.newest()} == {"2"}
 
 
+@pytest.mark.soak
 def test_a_node_may_fail_while_the_others_initialise_with_it(job: TorchrunJob) -> None:
     """Its peers stand in `init_process_group`, some of them connected, some not: a start that cannot succeed is given up."""
     server = job.lab.serve()
