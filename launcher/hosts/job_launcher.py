@@ -7,7 +7,7 @@ import contextlib
 import secrets
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -36,17 +36,6 @@ _SLACK = 5.0  # seconds that a job may take longer to end than its workers
 _KILL_LIMIT = 5.0  # seconds for agents that are told to end at once
 
 
-@dataclass(frozen=True)
-class _Ending:
-    """`patience` is how long (seconds) the agents may take to end by themselves. `tail` is the last output of the worker
-    that is the reason."""
-
-    code: int
-    text: str
-    patience: float = 0.0
-    tail: str = ""
-
-
 class JobLauncher:
     """One launcher. `run` returns the exit code, when no agent of it is left on any host that could be reached."""
 
@@ -61,7 +50,7 @@ class JobLauncher:
         self._reporter = Reporter(output, options.host)
         self._loop = asyncio.get_running_loop()
         self._since = self._loop.time()
-        self._ending: asyncio.Future[_Ending] = self._loop.create_future()
+        self._ending: asyncio.Future[Ending] = self._loop.create_future()
         self._server: JobServer | None = None
         self._calls: Calls | None = None
         self._keeper: HostKeeper | None = None
@@ -79,7 +68,7 @@ class JobLauncher:
         try:
             ending = await self._ending
             await self._end_agents(ending)
-            self._reporter.say(Ending(ending.code, ending.text, ending.tail).last_words())
+            self._reporter.say(ending.last_words())
         finally:
             signals.close()
             life.cancel()
@@ -97,11 +86,11 @@ class JobLauncher:
         except asyncio.CancelledError:
             raise
         except DiscoveryError as error:
-            self._end(_Ending(exits.USAGE, f"{error}. It has to answer once before the job can start"))
+            self._end(Ending(exits.USAGE, f"{error}. It has to answer once before the job can start"))
         except (ElasticError, OSError) as error:
-            self._end(_Ending(exits.USAGE, str(error)))
+            self._end(Ending(exits.USAGE, str(error)))
         except Exception:
-            self._end(_Ending(exits.BUG, f"the launcher has failed\n{traceback.format_exc()}"))
+            self._end(Ending(exits.BUG, f"the launcher has failed\n{traceback.format_exc()}"))
 
     async def _live(self) -> None:
         token_file = self._options.access.token_file or secret_file(secrets.token_hex(32))
@@ -170,18 +159,14 @@ class JobLauncher:
         job = self._server.job if self._server is not None else None
         return job is not None and job.snapshot()["state"] in ("done", "failed")
 
-    def _outcome(self, failure: Failed | None) -> _Ending:
+    def _outcome(self, failure: Failed | None) -> Ending:
         patience = self._options.shutdown_timeout + _SLACK
         if failure is None:
-            return _Ending(exits.SUCCESS, f"job {self._options.job!r} is done", patience)
-        if failure.code == exits.INTERRUPTED:
-            return _Ending(failure.code, f"job {self._options.job!r} was stopped", patience)
-        return _Ending(
-            failure.code or 1, f"job {self._options.job!r} has failed: {failure.reason}", patience, failure.tail
-        )
+            return Ending(exits.SUCCESS, f"job {self._options.job!r} is done", patience=patience)
+        return replace(Ending.failed(self._options.job, failure), patience=patience)
 
     def _fail(self, why: str) -> None:
-        self._end(_Ending(exits.TOO_FEW, f"job {self._options.job!r} has failed: {why}"))
+        self._end(Ending(exits.TOO_FEW, f"job {self._options.job!r} has failed: {why}"))
 
     def _stop(self, code: int, reason: str) -> None:
         """The whole job ends in order, as a failure."""
@@ -189,7 +174,7 @@ class JobLauncher:
             self._keeper.close()
         self._stopping = asyncio.ensure_future(self._stop_job(code, reason))
         limit = self._options.shutdown_timeout + _SLACK
-        late = _Ending(code, f"job {self._options.job!r} was stopped, but not in order within {limit:g} s: {reason}")
+        late = Ending(code, f"job {self._options.job!r} was stopped, but not in order within {limit:g} s: {reason}")
         self._loop.call_later(limit, self._end, late)
 
     async def _stop_job(self, code: int, reason: str) -> None:
@@ -209,7 +194,7 @@ class JobLauncher:
             self._keeper.close()
             self._keeper.fleet.drain_all()
         limit = self._options.shutdown_timeout + _SLACK
-        self._end(_Ending(exits.SUCCESS, "drained: the workers have left the job", limit))
+        self._end(Ending(exits.SUCCESS, "drained: the workers have left the job", patience=limit))
 
     def _interrupted(self) -> None:
         self._interrupts += 1
@@ -218,20 +203,20 @@ class JobLauncher:
             if self._keeper is not None:
                 self._keeper.close()
                 self._keeper.fleet.end_all()
-            self._end(_Ending(exits.INTERRUPTED, "ended at once"))
+            self._end(Ending(exits.INTERRUPTED, "ended at once"))
         elif not self._has_begun:
-            self._end(_Ending(exits.INTERRUPTED, "stopped before the job had started"))
+            self._end(Ending(exits.INTERRUPTED, "stopped before the job had started"))
         else:
             self._reporter.say("SIGINT: the job is being stopped in order; a second one ends everything at once")
             self._stop(exits.INTERRUPTED, f"SIGINT on {self._options.host}")
 
     # --- the end ---
 
-    def _end(self, ending: _Ending) -> None:
+    def _end(self, ending: Ending) -> None:
         if not self._ending.done():
             self._ending.set_result(ending)
 
-    async def _end_agents(self, ending: _Ending) -> None:
+    async def _end_agents(self, ending: Ending) -> None:
         if self._keeper is None:
             return
         self._keeper.close()

@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import functools
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from ..reporter import Reporter
 
 _MODULE = "elastic_launch.trainer.fork_server"
 _ANSWER_LIMIT = 10.0  # seconds
+_WARM_LIMIT = 300.0  # seconds for its imports
 _MOST_FAILURES = 3
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -123,6 +125,7 @@ class ForkServer:
             theirs.close()
         self._control = ours
         self._loop.add_reader(ours, self._hear)
+        self._impatience = self._loop.call_later(_WARM_LIMIT, self._hangs)
 
     def _spawn(self, control: socket.socket, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -136,8 +139,13 @@ class ForkServer:
             preexec_fn=functools.partial(die_with_parent, os.getpid()),
         )
 
+    def _hangs(self) -> None:
+        self._give_up(f"has not imported {', '.join(self._modules)} within {_WARM_LIMIT:g} s, and is ended")
+        self._kill()
+
     def _hear(self) -> None:
         assert self._control is not None
+        self._impatience.cancel()
         self._loop.remove_reader(self._control)
         try:
             said = self._control.recv(16)
@@ -151,7 +159,7 @@ class ForkServer:
 
     def _kill(self) -> None:
         if self._process is not None:
-            self._process.send_signal(9)
+            self._process.send_signal(signal.SIGKILL)
 
     def _forget_control(self) -> None:
         assert self._control is not None
@@ -160,6 +168,7 @@ class ForkServer:
         self._control = None
 
     def _ended(self, code: int) -> None:
+        self._impatience.cancel()
         if self._control is not None:
             self._forget_control()
         if self._closing or not self.is_usable:
