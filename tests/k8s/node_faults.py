@@ -13,14 +13,24 @@ from .checkout_pod import ROOT
 STOP, UP = ROOT.parent / "shared/cluster/stop", ROOT.parent / "shared/cluster/up"
 
 
+def stop(component: str) -> None:
+    """Kill a part of the test cluster, such as kubelet."""
+    subprocess.run([STOP, component, "KILL"], check=True, timeout=90)
+
+
+def start_what_is_stopped() -> None:
+    """All else that is up stays up."""
+    subprocess.run([UP], check=True, stdout=subprocess.DEVNULL, timeout=180)
+
+
 @contextmanager
-def without_api_server() -> Iterator[None]:
-    """It is killed, and started again at the end; all else that is up stays up."""
-    subprocess.run([STOP, "kube-apiserver", "KILL"], check=True, timeout=90)
+def without(component: str) -> Iterator[None]:
+    """It is killed, and started again at the end."""
+    stop(component)
     try:
         yield
     finally:
-        subprocess.run([UP], check=True, stdout=subprocess.DEVNULL, timeout=180)
+        start_what_is_stopped()
 
 
 def agent_process(pod: str) -> psutil.Process:

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from .conftest import NewJob, until
-from .node_faults import STOP, agent_process, without_api_server
+from .node_faults import STOP, agent_process, without
 from .running import KubernetesJob
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400), pytest.mark.xdist_group("cluster")]
@@ -87,7 +87,7 @@ def test_training_goes_on_while_the_api_server_restarts_and_what_changed_meanwhi
     job = new_job("--min", "1", "--max", "2", **STEADY)
     job.wait_for_world(2)
     generation, controller, lost = job.generation(), job.controller(), job.pod_of_rank(1)
-    with without_api_server():
+    with without("kube-apiserver"):
         steps_go_on(job)
         assert job.generation() == generation
         agent_process(lost.uid).kill()
@@ -108,7 +108,7 @@ def test_a_ring_shrinks_while_the_api_server_is_gone_and_grows_back_afterwards(n
     job = new_job("--min", "1", "--max", "2", "--store", etcd, **STEADY)
     job.wait_for_world(2)
     generation, controller, lost = job.generation(), job.controller(), job.pod_of_rank(1)
-    with without_api_server():
+    with without("kube-apiserver"):
         began = time.monotonic()
         while time.monotonic() < began + 20:
             steps_go_on(job)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from elastic_launch.k8s.cluster import Cluster
 
-from .checkout_pod import ROOT
 from .conftest import NewJob
+from .node_faults import STOP, without
 from .running import KubernetesJob
 from .shell import kubectl
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400), pytest.mark.xdist_group("cluster")]
 
 STEADY = {"open_ended": True, "pause": 0.05}
-STOP, UP = ROOT.parent / "shared/cluster/stop", ROOT.parent / "shared/cluster/up"
 
 
 @pytest.fixture
@@ -102,14 +100,11 @@ def test_pods_on_a_node_that_nobody_hears_of_are_given_up_and_replaced(new_job: 
     job = new_job("--min", "1", "--max", "2", checkpoint="/journal/checkpoint", checkpoint_every=10**6, **STEADY)
     job.wait_for_world(2)
     generation, pods = job.generation(), {pod.uid for pod in job.pods()}
-    subprocess.run([STOP, "kubelet", "KILL"], check=True)
-    try:
+    with without("kubelet"):
         job.until(lambda: "Unknown" in _readiness(job), "the node to be taken for lost")
         job.wait_for_steps(20)
         assert job.generation() == generation
         job.until(lambda: all(pod.is_leaving for pod in job.pods() if pod.uid in pods), "its pods to be given up")
-    finally:
-        subprocess.run([UP], check=True, stdout=subprocess.DEVNULL)
     job.until(lambda: "restored" in {entry["cause"] for entry in job.journal("change")}, "a restored state", 150)
     job.wait_for_world(2)
     job.finish()

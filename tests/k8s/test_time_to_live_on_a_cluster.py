@@ -15,13 +15,12 @@ from kubernetes import client
 from elastic_launch.k8s.cluster import Cluster
 from elastic_launch.k8s.errors import NotFound
 
-from .checkout_pod import ROOT
 from .conftest import NewJob, until
+from .node_faults import STOP, start_what_is_stopped, stop
 from .running import KubernetesJob
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400), pytest.mark.xdist_group("cluster"), pytest.mark.soak]
 
-STOP, UP = ROOT.parent / "shared/cluster/stop", ROOT.parent / "shared/cluster/up"
 HOME = Path(os.environ.get("CLUSTER_HOME", "/var/tmp/test-cluster"))
 TTL = 15  # seconds
 
@@ -49,7 +48,7 @@ def started_again(component: str, flag: str) -> Iterator[None]:
     """With a flag more; as it was before, afterwards."""
     file = HOME / "run" / f"{component}.pid"
     command = Path(f"/proc/{file.read_text().strip()}/cmdline").read_text().rstrip("\0").split("\0")
-    subprocess.run([STOP, component, "KILL"], check=True)
+    stop(component)
     with open(HOME / "log" / f"{component}.log", "ab") as log:
         process = subprocess.Popen([*command, flag], stdout=log, stderr=log, start_new_session=True)
     file.write_text(f"{process.pid}\n")
@@ -59,7 +58,7 @@ def started_again(component: str, flag: str) -> Iterator[None]:
         process.kill()
         process.wait()
         file.unlink()
-        subprocess.run([UP], check=True, stdout=subprocess.DEVNULL)
+        start_what_is_stopped()
 
 
 def _answers(cluster: Cluster) -> bool:
