@@ -131,6 +131,12 @@ def make_workers(
         guard=guard,
         log_dir=options.log_dir,
     )
+    if options.real_horovod:
+        # It imports an HTTP server, which other agents that do not serve their job do without.
+        from .horovod.workers import HorovodWorkers
+
+        on_its_network = _on_its_network(surroundings.environ, surroundings.address)
+        return HorovodWorkers(options, replace(surroundings, environ=on_its_network), agent, reporter)
     if not options.restarts:
         return JoiningWorkers(surroundings)
     modules = [name for name in _SLOW_IMPORTS if options.uses_torch and _is_there(name)]

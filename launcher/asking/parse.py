@@ -24,7 +24,7 @@ from ..self_joining import imported_names
 from ..signal_names import DRAINING, draining_signals
 from .asked import Asked
 from .place import Place, find_access, find_address, find_place, find_port, find_urls, is_a_pod
-from .running import interpreter, numa_binding, preloaded, program_of, restarts
+from .running import follows, interpreter, numa_binding, preloaded, program_of
 from .sizes import sizes, sizes_over
 
 
@@ -66,17 +66,20 @@ def _check(asked: Asked) -> int:
 def _options(asked: Asked) -> Options:
     program = program_of(asked)
     imports = imported_names(program)
-    restarted = restarts(asked, imports)
+    python = interpreter(asked)
+    following = follows(asked, program, imports, python)
+    restarted = following == "restart"
     hosts = asked.understood(lambda: hosts_asked.asked_hosts(asked.words, asked.environ))
     place = find_place(asked) if hosts is None else Place()
     serves = place.serves and hosts is None
     minimum, maximum, nproc = (*sizes_over(asked, hosts), 1) if hosts else sizes(asked, place, restarted)
-    python = interpreter(asked)
     output = output_settings(asked.words, asked.fail, folds_tracebacks=not asked.is_on("verbose"))
     return Options(
         command=program.command(python or sys.executable),
-        program=program.under(python) if python else program,
+        program=program.under(python) if python and restarted else program,
+        python=python,
         restarts=restarted,
+        real_horovod=following == "horovod",
         uses_torch=program.kind == "executable" or "torch" in imports,
         preload=preloaded(asked),
         role=asked.text("role", "default"),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from typing import Literal
 
 from ..devices import count_gpus
+from ..horovod.installed import has_horovod
 from ..program import Program, checked_executable, find_program
 from ..self_joining import joins_by_itself
 from .asked import Asked
 
 _ON_CHANGE = ("auto", "in-process", "restart")
+Following = Literal["in-process", "restart", "horovod"]
 
 
 def program_of(asked: Asked) -> Program:
@@ -38,17 +41,23 @@ def interpreter(asked: Asked) -> str:
     return asked.understood(lambda: checked_executable(given), "PYTHON_EXEC") if given else ""
 
 
-def restarts(asked: Asked, imports: Set[str]) -> bool:
-    """Whether the processes start again at each change. `imports` are the names that the program imports."""
+def follows(asked: Asked, program: Program, imports: Set[str], python: str) -> Following:
+    """How the workers follow a change. `imports` are the names that the program imports, `python` as `interpreter` has it."""
     chosen = asked.one_of("on_change", _ON_CHANGE)
-    if chosen != "auto":
-        return chosen == "restart"
-    if "horovod" in imports and not joins_by_itself(imports):
+    if chosen == "restart":
+        return "restart"
+    if chosen == "in-process" or joins_by_itself(imports):
+        return "in-process"
+    if "horovod" not in imports:
+        return "restart"
+    if asked.is_on("horovod"):
+        return "in-process"
+    if not has_horovod(program, python):
         asked.fail(
-            "the script imports horovod, whose processes would not find each other here: each would train alone."
-            " Change the script as docs/from-horovodrun.md shows, or give --on-change restart if it does not call hvd.init()"
+            f"the script imports horovod, which {python or 'this Python'} does not have: --horovod runs it on the rings of this"
+            " package, without Horovod; or install Horovod, or change the script as docs/from-horovodrun.md shows"
         )
-    return not joins_by_itself(imports)
+    return "horovod"
 
 
 def preloaded(asked: Asked) -> tuple[str, ...]:
