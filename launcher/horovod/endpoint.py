@@ -97,9 +97,7 @@ class Endpoint:
         finally:
             length = str(len(body)).encode()
             with contextlib.suppress(OSError):
-                await send(
-                    {"type": "http.response.start", "status": status, "headers": [(b"Content-Length", length)]}
-                )
+                await send({"type": "http.response.start", "status": status, "headers": [(b"Content-Length", length)]})
                 await send({"type": "http.response.body", "body": body})
 
     async def _outcome(self, request: MutableMapping[str, Any], receive: Receive) -> tuple[int, bytes]:

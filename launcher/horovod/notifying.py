@@ -1,7 +1,7 @@
 """Telling a process of Horovod's that the hosts have changed: it looks at it at its next commit.
 
-A message is an HMAC (SHA-256), the length of the body in 4 bytes, and the body, in both directions. The answer is not looked into: it
-is a pickle, and says no more than that it came.
+A message is an HMAC (SHA-256), the length of the body in 4 bytes, and the body, in both directions. The answer is a pickle,
+which says no more than that it came, and is not looked into.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from ..worker_record import WorkerRecord
 from ..workers import Workers
 from .endpoint import Endpoint
 from .environment import host_name
+from .process import ProcessSettings
 from .worker import HorovodSettings, HorovodWorker
 
 
@@ -17,13 +18,11 @@ class HorovodWorkers(Workers):
     def __init__(self, options: Options, surroundings: Surroundings, agent: str, reporter: Reporter) -> None:
         assert options.program is not None
         self._endpoint = Endpoint()
-        self._settings = HorovodSettings(
-            agent=agent,
+        process = ProcessSettings(
             job=options.job,
             host=options.host,
             hostname=host_name(options.host, agent),
             address=surroundings.address,
-            shutdown_timeout=options.shutdown_timeout,
             program=options.program,
             python=options.python,
             environ=surroundings.environ,
@@ -31,8 +30,8 @@ class HorovodWorkers(Workers):
             guard=surroundings.guard,
             endpoint=self._endpoint,
             log_dir=options.log_dir,
-            reporter=reporter,
         )
+        self._settings = HorovodSettings(agent, options.shutdown_timeout, process, reporter)
 
     def start(self, record: WorkerRecord, hooks: Hooks) -> Worker:
         return HorovodWorker(self._settings, record, hooks)

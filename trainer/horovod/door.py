@@ -6,8 +6,11 @@ process, and only from the second time on.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +35,7 @@ def _behind_the_door(init: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(init)
     def pass_the_door(basics: Any, *arguments: Any, **named: Any) -> Any:
         if not basics.is_initialized():
+            _import_what_comes_next()
             place = agent.ask_for_place()
             if place["leaves"]:
                 raise SystemExit(0)
@@ -39,6 +43,13 @@ def _behind_the_door(init: Callable[..., Any]) -> Callable[..., Any]:
         return init(basics, *arguments, **named)
 
     return pass_the_door
+
+
+def _import_what_comes_next() -> None:
+    """What the first optimizer imports takes seconds, in which those who are in the ring already would wait for this process."""
+    if "torch" in sys.modules:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("torch._dynamo")
 
 
 def _saying_what_it_holds(run_fn: Callable[..., Any]) -> Callable[..., Any]:

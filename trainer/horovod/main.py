@@ -1,4 +1,4 @@
-"""The process of a worker that trains with the real Horovod: `python -m elastic_launch.trainer.horovod.main [--module] SCRIPT ...`.
+"""The process of a worker that trains with the real Horovod: `python -m elastic_launch.trainer.horovod.main [--module] SCRIPT`.
 
 Nothing of the script is changed, and of Horovod only this: `hvd.init()` passes the door first (`door.py`).
 """
