@@ -167,11 +167,18 @@ class HorovodWorker(Worker):
         self._cancel()
         if self._process.has_ended:
             self._end(0)
-        elif self._process.is_at_the_door:
+            return
+        if self._process.is_at_the_door:
             self._process.open_door(None)
         else:
-            self._process.send_signal(signal.SIGTERM)
-        self._loop.call_later(self._settings.shutdown_timeout, self._process.send_signal, signal.SIGKILL)
+            self._call(ring_is_broken=False)  # it ends when it comes, after a commit
+        limit = self._settings.shutdown_timeout
+        self._loop.call_later(limit / 2, self._end_process, signal.SIGTERM)
+        self._loop.call_later(limit, self._end_process, signal.SIGKILL)
+
+    def _end_process(self, number: int) -> None:
+        if not self._process.has_ended:
+            self.stop(number)
 
     # --- between two rings ---
 
