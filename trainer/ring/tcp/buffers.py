@@ -24,7 +24,7 @@ from ....errors import UsageError
 
 Array: TypeAlias = npt.NDArray[Any]
 
-_ALIGNMENT = 64  # bytes
+ALIGNMENT = 64  # bytes, of what TensorFlow takes over
 _CPU = 1  # of DLPack's devices
 DTYPES = (
     "float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
@@ -47,6 +47,10 @@ class Flat:
     def nbytes(self) -> int:
         return self.elements.nbytes
 
+    def marked(self) -> Array:
+        """The elements as an array that says of itself what type they have."""
+        return self.elements.view(Bfloat16) if self.dtype == "bfloat16" else self.elements
+
     def same_kind_as(self, other: Flat) -> bool:
         return self.dtype == other.dtype and self.elements.size == other.elements.size
 
@@ -67,9 +71,16 @@ def writable(value: Any) -> Flat:
 def empty(size: int, dtype: str) -> Array:
     """Memory for `size` elements, aligned as TensorFlow wants it; bfloat16 as uint16."""
     kind = np.dtype(np.uint16 if dtype == "bfloat16" else dtype)
-    room = np.empty(size * kind.itemsize + _ALIGNMENT, np.uint8)
-    skip = -room.ctypes.data % _ALIGNMENT
+    room = np.empty(size * kind.itemsize + ALIGNMENT, np.uint8)
+    skip = -room.ctypes.data % ALIGNMENT
     return room[skip : skip + size * kind.itemsize].view(kind)
+
+
+def alike(value: Any, elements: Array) -> Array:
+    """`elements`, as they are in a `Flat`, in the shape and the type of `value`."""
+    array = _shared(value)
+    found = elements.view(array.dtype).reshape(array.shape)
+    return found.view(Bfloat16) if isinstance(array, Bfloat16) else found
 
 
 def as_bytes(elements: Array) -> memoryview:
