@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import UsageError
 from .tcp.arithmetic import scale
-from .tcp.buffers import ALIGNMENT, Array, Flat, alike, empty, readable, writable
+from .tcp.buffers import ALIGNMENT, Array, Flat, alike, as_typed, empty, readable, writable
 from .tcp.turns import Work
 
 BUCKET = 25 * 1024 * 1024  # bytes
@@ -118,8 +118,8 @@ class FusedSum:
     def _send(self, placed: list[tuple[_Item, Array]], source: Flat, room: Array) -> None:
         work = None
         if self._ring.world_size > 1 and room.size:
-            out = None if source.elements is room else Flat(room, source.dtype).marked()
-            work = self._ring.start_allreduce(source.marked(), "sum", out)
+            out = None if source.elements is room else as_typed(room, source.dtype)
+            work = self._ring.start_allreduce(as_typed(source.elements, source.dtype), "sum", out)
         self._started.append(_Bucket(placed, work))
 
     def _unpack(self, bucket: _Bucket) -> None:

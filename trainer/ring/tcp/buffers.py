@@ -47,10 +47,6 @@ class Flat:
     def nbytes(self) -> int:
         return self.elements.nbytes
 
-    def marked(self) -> Array:
-        """The elements as an array that says of itself what type they have."""
-        return self.elements.view(Bfloat16) if self.dtype == "bfloat16" else self.elements
-
     def same_kind_as(self, other: Flat) -> bool:
         return self.dtype == other.dtype and self.elements.size == other.elements.size
 
@@ -70,10 +66,30 @@ def writable(value: Any) -> Flat:
 
 def empty(size: int, dtype: str) -> Array:
     """Memory for `size` elements, aligned as TensorFlow wants it; bfloat16 as uint16."""
-    kind = np.dtype(np.uint16 if dtype == "bfloat16" else dtype)
+    kind = storage(dtype)
     room = np.empty(size * kind.itemsize + ALIGNMENT, np.uint8)
     skip = -room.ctypes.data % ALIGNMENT
     return room[skip : skip + size * kind.itemsize].view(kind)
+
+
+def storage(dtype: str) -> np.dtype[Any]:
+    """The type of the elements in memory: of bfloat16, which numpy lacks, that of its bits."""
+    return np.dtype(np.uint16 if dtype == "bfloat16" else dtype)
+
+
+def as_typed(elements: Array, dtype: str) -> Array:
+    """`elements`, as they are in a `Flat`, as an array that says of itself what type they have.
+
+    Of bfloat16 as numpy's own where a package has added that, else as a `Bfloat16`.
+    """
+    if dtype != "bfloat16":
+        return elements
+    added = sys.modules.get("ml_dtypes")
+    return elements.view(Bfloat16 if added is None else added.bfloat16)
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    return _shared(value).shape
 
 
 def alike(value: Any, elements: Array) -> Array:
