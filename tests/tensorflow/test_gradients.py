@@ -129,3 +129,43 @@ def test_what_was_raised_inside_of_a_graph_is_found_again_and_nothing_is_applied
     assert variable.numpy().tolist() == [1.0]
     with pytest.raises(kind, match="rank 1 is gone"):
         gradients.average_gradients(tf.constant([1.0]), reduce)
+
+
+def test_torch_sums_tensors_where_they_are(rings: Rings) -> None:
+    """As it does on a GPU, but for the device, and NCCL."""
+    pytest.importorskip("torch", reason="needs torch")
+    on_gpu = importlib.import_module("elastic_launch.trainer.tensorflow.on_gpu")
+
+    class TorchRing:
+        def __init__(self, ring: TcpRing) -> None:
+            self.ring = ring
+            self.works: list[Any] = []
+
+        def start_sum(self, tensor: Any) -> None:
+            self.works.append(self.ring.start_allreduce(tensor))
+
+        def settle_reductions(self) -> None:
+            for work in self.works:
+                work.wait(30)
+
+    def call(ring: TcpRing) -> Any:
+        weight = (0.0, 0.5)[ring.rank]
+
+        def reduce(given: list[Any], all_alike: bool) -> list[Any]:
+            return sum_gradients(ring, given, weight, all_alike, on_gpu.GpuSums(TorchRing(ring), weight, bucket=1000))
+
+        value = (float("nan"), 4.0)[ring.rank]
+        table = tf.IndexedSlices(tf.fill((1, 2), value), tf.constant([ring.rank]))
+        shapes = ((3, 4), (), (0, 2), (500,), (7,))
+        given = [tf.fill(shape, value) for shape in shapes] + [table, None, tf.cast(tf.fill(3, value), tf.bfloat16)]
+        before = [each.numpy().copy() for each in given[:5]]
+        found = gradients.average_gradients(given, reduce, takes_gpu_tensors=True)
+        assert [each.shape for each in found[:5]] == [*shapes]
+        for each, old in zip(given, before, strict=False):
+            np.testing.assert_array_equal(each.numpy(), old)
+        assert found[5].indices.numpy().tolist() == [1] and found[6] is None
+        found[5] = found[5].values
+        return [tf.cast(each, tf.float32).numpy().ravel().tolist() for each in found if each is not None]
+
+    wanted = [[2.0] * 12, [2.0], [], [2.0] * 500, [2.0] * 7, [2.0, 2.0], [2.0] * 3]
+    assert in_threads(call, rings(2)) == [wanted] * 2

@@ -29,6 +29,14 @@ class Carrier(Protocol):
     def start_allreduce(self, array: Any, operation: str = "sum", out: Any = None) -> Work[None]: ...
 
 
+class Sums(Protocol):
+    """Sums of arrays that come one after the other; those of `finish` are in the same order."""
+
+    def add(self, array: Any) -> None: ...
+
+    def finish(self) -> list[Any]: ...
+
+
 def sum_arrays(
     ring: Carrier, arrays: Sequence[Any], weight: float = 1.0, out: Sequence[Any] | None = None, bucket: int = BUCKET
 ) -> list[Any]:

@@ -13,13 +13,14 @@ import msgspec
 import numpy as np
 
 from ...errors import UsageError
-from . import fusing, slices
+from . import slices
+from .fusing import Carrier as SumCarrier
+from .fusing import FusedSum, Sums
 from .slices import Rows, Slices, Table
-from .tcp.arithmetic import scale
-from .tcp.buffers import alike, as_typed, empty, readable, shape_of, storage
+from .tcp.buffers import as_typed, describe, storage
 
 
-class Carrier(fusing.Carrier, slices.Carrier, Protocol):
+class Carrier(SumCarrier, slices.Carrier, Protocol):
     """What carries the sums: a `TcpRing`, or what is as good as one."""
 
     def gather_bytes(self, data: bytes) -> list[bytes]: ...
@@ -46,7 +47,7 @@ def sum_gradients(
     gradients: Sequence[Any],
     weight: float = 1.0,
     all_alike: bool = False,
-    bucket: int = fusing.BUCKET,
+    total: Sums | None = None,
 ) -> list[Any]:
     """The sum of `weight` times each gradient over all members, in fresh memory (in a ring of one perhaps the given one).
 
@@ -54,21 +55,22 @@ def sum_gradients(
     zero; what is None everywhere stays None. Arrays are summed to numpy arrays; slices to slices with int64 indices, in
     which a row may come more than once; what is an array at one member is one for all. A weight of 0 takes
     part with zeros, and touches no rows. `all_alike` says that every member has arrays of the same shapes and types, for
-    certain, so that they need not tell each other. Raises `RingError`, or `UsageError` if the members' gradients do not fit.
+    certain, so that they need not tell each other. `total`, which has the same weight, sums the arrays in place of the ring, and
+    may take others than those on the CPU. Raises `RingError`, or `UsageError` if the members' gradients do not fit.
     """
     kinds = [_kind(gradient) for gradient in gradients]
-    if ring.world_size == 1:
-        return [_alone(gradient, weight) for gradient in gradients]
-    if all_alike and all(kind is not None and kind.is_dense for kind in kinds):
-        return fusing.sum_arrays(ring, gradients, weight, bucket=bucket)
+    if ring.world_size == 1 and weight == 1.0:
+        return list(gradients)
+    total = total or FusedSum(ring, weight)
     own_rows = {
         index: Rows.of(gradient)
         for index, gradient in enumerate(gradients)
         if isinstance(gradient, Slices) and weight != 0.0
     }
-    kinds, counts = _tell(ring, kinds, own_rows)
-    tables = _gather_indices(ring, kinds, counts, own_rows)
-    total = fusing.FusedSum(ring, weight, bucket)
+    tables = {}
+    if not all_alike or any(kind is None or not kind.is_dense for kind in kinds):
+        kinds, counts = _tell(ring, kinds, own_rows)
+        tables = _gather_indices(ring, kinds, counts, own_rows)
     for index, (gradient, kind) in enumerate(zip(gradients, kinds, strict=True)):
         if index in tables:
             tables[index].start(ring, total, weight)
@@ -105,8 +107,9 @@ def _kind(gradient: Any) -> Kind | None:
     if gradient is None:
         return None
     if isinstance(gradient, Slices):
-        return Kind(False, readable(gradient.values).dtype, shape_of(gradient.values)[1:])
-    return Kind(True, readable(gradient).dtype, shape_of(gradient))
+        dtype, shape = describe(gradient.values)
+        return Kind(False, dtype, shape[1:])
+    return Kind(True, *describe(gradient))
 
 
 def _tell(
@@ -155,14 +158,3 @@ def _dense(gradient: Any, rows: Rows | None, kind: Kind) -> Any:
     if rows.indices.size and not 0 <= rows.indices[0] <= rows.indices[-1] < length:
         raise UsageError(f"rows {rows.indices[0]} to {rows.indices[-1]} are not all in a table of {length} rows")
     return rows.spread(np.arange(length)).reshape(kind.shape)
-
-
-def _alone(gradient: Any, weight: float) -> Any:
-    if gradient is None or weight == 1.0:
-        return gradient
-    if isinstance(gradient, Slices):
-        return Slices(_alone(gradient.values, weight), gradient.indices)
-    source = readable(gradient)
-    found = empty(source.elements.size, source.dtype)
-    scale(source.elements, source.dtype, weight, found)
-    return alike(gradient, found)

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .fusing import FusedSum
+from .fusing import Sums
 from .tcp.arithmetic import Arithmetic, scale
-from .tcp.buffers import Array, as_typed, empty, readable, shape_of, storage
+from .tcp.buffers import Array, as_typed, describe, empty, readable, storage
 from .tcp.turns import Work
 
 
@@ -56,7 +56,7 @@ class Rows:
         """Rows that come more than once are added up: of 16-bit numbers as float32, and rounded once."""
         values = readable(slices.values)
         indices = readable(slices.indices).elements.astype(np.int64)
-        elements = values.elements.reshape(indices.size, math.prod(shape_of(slices.values)[1:]))
+        elements = values.elements.reshape(indices.size, math.prod(describe(slices.values)[1][1:]))
         if (indices[1:] > indices[:-1]).all():
             return Rows(indices, elements, values.dtype)
         order = np.argsort(indices, kind="stable")
@@ -82,7 +82,7 @@ class Table:
         self._place: Array | None = None
         self._gathering: Work[list[Array]] | None = None
 
-    def start(self, ring: Carrier, total: FusedSum, weight: float) -> None:
+    def start(self, ring: Carrier, total: Sums, weight: float) -> None:
         """Start what there is to do, in part as one of the arrays of `total`, whose weight is the same."""
         different = np.unique(self._rows)
         own = self._own

@@ -88,8 +88,14 @@ def as_typed(elements: Array, dtype: str) -> Array:
     return elements.view(Bfloat16 if added is None else added.bfloat16)
 
 
-def shape_of(value: Any) -> tuple[int, ...]:
-    return _shared(value).shape
+def describe(value: Any) -> tuple[str, tuple[int, ...]]:
+    """The type and the shape of an array or tensor, wherever it is."""
+    framework = type(value).__module__.partition(".")[0]
+    if framework == "torch":
+        return str(value.dtype).removeprefix("torch."), tuple(value.shape)
+    if framework == "tensorflow":
+        return value.dtype.name, tuple(value.shape)
+    return readable(value).dtype, _shared(value).shape
 
 
 def alike(value: Any, elements: Array) -> Array:
