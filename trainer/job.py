@@ -87,11 +87,9 @@ class BaseJob(ABC):
     def undo_block(self) -> None:
         """Put back what the block has changed ahead of the vote."""
 
-    @abstractmethod
     def _drop_gradients(self) -> None:
         """The block was unwound: nothing that it computed may be used."""
 
-    @abstractmethod
     def _forget_ring(self) -> None:
         """The generation has ended: drop what was made for its ring."""
 

@@ -217,10 +217,11 @@ def _bytes(array: Array) -> memoryview:
 
 def _dtype_name(dtype: np.dtype[Any]) -> str:
     """One that `numpy.dtype` knows again; the short form of bfloat16, which numpy lacks, says nothing."""
+    name = str(dtype.name)
     try:
-        return dtype.name if np.dtype(dtype.name) == dtype else dtype.str
+        return name if np.dtype(name) == dtype else str(dtype.str)
     except TypeError:
-        return dtype.str
+        return str(dtype.str)
 
 
 def _spec_of(variable: Variable) -> ArraySpec:
