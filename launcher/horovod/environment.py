@@ -6,14 +6,15 @@ import re
 from collections.abc import Mapping
 
 from ..address import interface_with
-from ..worker_process import without_other_launchers
+from .places import Place
 
 # Horovod waits for all of a ring's members, and for each message, as long as that. A worker's loss does not take that long
 # here: its peers' sockets are shut. It is for what nobody notices, such as a host that is silent.
 _GLOO_TIMEOUT = "30"  # seconds
 
 _OTHERS = (
-    "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE",
+    "HOROVOD_ELASTIC", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK",
+    "HOROVOD_CROSS_SIZE",
 )  # fmt: skip
 
 
@@ -26,16 +27,21 @@ def process_environment(
     environ: Mapping[str, str], address: str, hostname: str, slot: int, endpoint: Mapping[str, str]
 ) -> dict[str, str]:
     """`environ` is the agent's own. The place comes when the process asks for it, each time that it calls `hvd.init()`."""
-    inherited = {name: value for name, value in without_other_launchers(environ).items() if name not in _OTHERS}
+    made = {"HOROVOD_ELASTIC": "1", "HOROVOD_LOCAL_RANK": str(slot), "PYTHONUNBUFFERED": "1"}
+    return {**_led_by(environ, address, hostname, endpoint), **made}
+
+
+def script_environment(
+    environ: Mapping[str, str], address: str, hostname: str, place: Place, endpoint: Mapping[str, str]
+) -> dict[str, str]:
+    """Of a process that has one place for all of its life."""
+    return {**_led_by(environ, address, hostname, endpoint), **place.variables()}
+
+
+def _led_by(environ: Mapping[str, str], address: str, hostname: str, endpoint: Mapping[str, str]) -> dict[str, str]:
+    inherited = {name: value for name, value in environ.items() if name not in _OTHERS}
     interface = interface_with(address)
     on_its_network = {"HOROVOD_GLOO_IFACE": interface} if interface else {}
     defaults = {"HOROVOD_GLOO_TIMEOUT_SECONDS": _GLOO_TIMEOUT, **on_its_network}
-    made = {
-        "HOROVOD_ELASTIC": "1",
-        "HOROVOD_CONTROLLER": "gloo",
-        "HOROVOD_CPU_OPERATIONS": "gloo",
-        "HOROVOD_HOSTNAME": hostname,
-        "HOROVOD_LOCAL_RANK": str(slot),
-        "PYTHONUNBUFFERED": "1",
-    }
+    made = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo", "HOROVOD_HOSTNAME": hostname}
     return {**defaults, **inherited, **made, **endpoint}

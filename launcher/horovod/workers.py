@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..options import Options
 from ..reporter import Reporter
 from ..worker import Hooks, Worker
-from ..worker_process import Surroundings
+from ..worker_process import Surroundings, without_other_launchers
 from ..worker_record import WorkerRecord
 from ..workers import Workers
 from .endpoint import Endpoint
@@ -25,7 +25,7 @@ class HorovodWorkers(Workers):
             address=surroundings.address,
             program=options.program,
             python=options.python,
-            environ=surroundings.environ,
+            environ=without_other_launchers(surroundings.environ),
             output=surroundings.output,
             guard=surroundings.guard,
             endpoint=self._endpoint,

@@ -7,6 +7,8 @@ import json
 import os
 from typing import Any
 
+from ..ring.connected import Address, normalised
+
 _ADDRESS = "HOROVOD_GLOO_RENDEZVOUS_ADDR"
 _PORT = "HOROVOD_GLOO_RENDEZVOUS_PORT"
 
@@ -21,9 +23,9 @@ def ask_for_place() -> dict[str, Any]:
     return answer
 
 
-def wait_for_cut() -> list[tuple[str, int]]:
+def wait_for_cut() -> set[Address]:
     """Waits until this process's ring is broken: the listeners that it was built from."""
-    return [(str(host), int(port)) for host, port in json.loads(_ask("GET", "cut"))]
+    return {normalised(host, port) for host, port in json.loads(_ask("GET", "cut"))}
 
 
 def say_that_it_holds_the_state() -> None:

@@ -15,8 +15,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ..ring.connected import shut_connected_to
 from . import agent
-from .sockets import shut_connected_to
 
 
 def put_up() -> None:
