@@ -94,6 +94,10 @@ class World:
     def is_open(self) -> bool:
         return self._engine is not None
 
+    @property
+    def is_broken(self) -> bool:
+        return self._carrier is not None and self._carrier.is_broken
+
     def open(self) -> None:
         """Be in a ring with an engine of its own. Ends the process with 0 if this worker may leave."""
         while True:

@@ -1,12 +1,10 @@
 """Elastic PyTorch in the shape of Horovod's documentation: a state, a decorated function, commits; on the bundled digits."""
 
 import argparse
-import json
-import os
-import signal
 import time
 
 import horovod.torch as hvd
+import journal
 import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
@@ -16,17 +14,12 @@ parser.add_argument("--journal", default="")
 parser.add_argument("--epochs", type=int, default=4)
 parser.add_argument("--batch", type=int, default=32)
 parser.add_argument("--pause", type=float, default=0.0)
+parser.add_argument("--open-ended", action="store_true")
 parser.add_argument("--commit-every", type=int, default=1)
 arguments = parser.parse_args()
 
 
-def journal(event, **fields):
-    """One line of a file of this process's own."""
-    if arguments.journal:
-        entry = {"event": event, "pid": os.getpid(), "at": time.time(), **fields}
-        with open(os.path.join(arguments.journal, f"{os.getpid()}.jsonl"), "a") as file:
-            file.write(json.dumps(entry) + "\n")
-
+note = journal.Journal(arguments.journal)
 
 hvd.init()
 torch.manual_seed(1)
@@ -45,19 +38,17 @@ sampler = hvd.elastic.ElasticSampler(dataset)
 loader = torch.utils.data.DataLoader(dataset, batch_size=arguments.batch, sampler=sampler)
 
 
-def hold(place):
-    """Where a test wants somebody to wait."""
-    note = os.path.join(arguments.journal, f"hold-{place}") if arguments.journal else ""
-    if note and os.path.exists(note):
-        journal("held", place=place)
-        while os.path.exists(note):
-            time.sleep(0.02)
+def is_over():
+    """Where a test says when the end is to come, all members see it at the same point."""
+    if not arguments.open_ended:
+        return False
+    return bool(hvd.allreduce(torch.tensor(float(note.has("finish"))), op=hvd.Max, name="is_over") > 0)
 
 
 @hvd.elastic.run
 def train(state):
-    journal("entered", rank=hvd.rank(), size=hvd.size(), epoch=state.epoch, batch=state.batch, total=state.total)
-    while state.epoch < arguments.epochs:
+    note.write("entered", rank=hvd.rank(), size=hvd.size(), epoch=state.epoch, batch=state.batch, total=state.total)
+    while state.epoch < arguments.epochs and not is_over():
         for data, target in loader:
             optimizer.zero_grad()
             loss = F.cross_entropy(model(data), target)
@@ -68,7 +59,7 @@ def train(state):
             state.total += 1
             if arguments.pause:
                 time.sleep(arguments.pause)
-            journal("step", rank=hvd.rank(), size=hvd.size(), total=state.total, loss=loss.item())
+            note.write("step", rank=hvd.rank(), size=hvd.size(), total=state.total, loss=loss.item())
             if state.total % arguments.commit_every == 0:
                 state.commit()
         state.epoch += 1
@@ -78,7 +69,7 @@ def train(state):
 
 
 def on_state_reset():
-    journal("reset", rank=hvd.rank(), size=hvd.size())
+    note.write("reset", rank=hvd.rank(), size=hvd.size())
     for group in optimizer.param_groups:
         group["lr"] = base_rate * hvd.size()
 
@@ -90,7 +81,7 @@ train(state)
 with torch.no_grad():
     accuracy = (model(images).argmax(1) == torch.tensor(digits.target)).float().mean()
 accuracy = hvd.allreduce(accuracy, name="accuracy").item()
-weights = sum(float(parameter.double().sum()) for parameter in model.parameters())
-journal("end", rank=hvd.rank(), size=hvd.size(), total=state.total, accuracy=accuracy, weights=weights)
+weights = sum(float(parameter.detach().double().sum()) for parameter in model.parameters())
+note.write("end", rank=hvd.rank(), size=hvd.size(), total=state.total, accuracy=accuracy, weights=weights)
 if hvd.rank() == 0:
     print(f"accuracy {accuracy:.3f}", flush=True)
