@@ -9,9 +9,10 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 
-import torch
+import numpy as np
 
 from ..errors import UsageError
+from .ring.ring import Vector
 
 MAX_METRICS = 16
 _CHANGE, _STOP, _VOTERS, _NAMES, _NAMES_SQUARED, _RATES, _RATES_SQUARED, _METRICS = range(8)
@@ -24,7 +25,7 @@ Sums = dict[str, tuple[float, float]]
 class Ballot:
     """One member's vote, or after the sum everybody's. `vector` is float64, of a fixed length."""
 
-    def __init__(self, vector: torch.Tensor) -> None:
+    def __init__(self, vector: Vector) -> None:
         self.vector = vector
 
     @staticmethod
@@ -40,14 +41,14 @@ class Ballot:
         for name in names:
             values += metrics[name]
         values += [0.0] * (_SIZE - len(values))
-        return Ballot(torch.tensor(values, dtype=torch.float64))
+        return Ballot(np.array(values, np.float64))
 
     @staticmethod
     def from_bytes(data: bytes) -> Ballot:
-        return Ballot(torch.frombuffer(bytearray(data), dtype=torch.float64))
+        return Ballot(np.frombuffer(data, np.float64).copy())
 
     def to_bytes(self) -> bytes:
-        return bytes(self.vector.numpy().tobytes())
+        return self.vector.tobytes()
 
     @property
     def change_wanted(self) -> bool:

@@ -26,7 +26,7 @@ from .control import Control
 from .exchange import Action, Decision, Report, decide
 from .probe import reached
 from .ring.guard import came_from_ring
-from .ring.ring import Ring, RingOptions
+from .ring.ring import MakeRing, Ring, RingOptions
 from .state_exchange import StateExchange
 
 _LEASE_GLANCE = 0.02  # seconds
@@ -85,10 +85,10 @@ class Pending:
 class Member:
     """One worker as a member of generations. Used by the main thread, but for the callbacks of the control thread."""
 
-    def __init__(self, control: Control, state: StateExchange, cuda: bool) -> None:
+    def __init__(self, control: Control, state: StateExchange, make_ring: MakeRing) -> None:
         self.control = control
         self.state = state
-        self.cuda = cuda
+        self._make_ring = make_ring
         self.ring: Ring | None = None
         self.lineage = 0
         self.agreed = 0
@@ -254,12 +254,11 @@ class Member:
             )
         options = RingOptions(
             address=self.control.identity.address,
-            cuda=self.cuda,
             backend=self.control.identity.backend,
             forming_limit=self.control.hang_timeout,
             operation_limit=self.control.hang_timeout * 1.1 + 10,
         )
-        ring = Ring(announce.generation, rank, announce.world_size, options, meeting)
+        ring = self._make_ring(announce.generation, rank, announce.world_size, options, meeting)
         with self._lock:
             self._forming = ring
         awaited: list[int] = []

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch._C._distributed_c10d import Store
 
-from ...rendezvous.meeting.client import MeetingClient
+from ....rendezvous.meeting.client import MeetingClient
 
 
 class RingStore(Store):

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import PrefixStore, Store
 
+from ...ring.guard import Guard
 from . import undertaker
-from .guard import Guard
 
 _POLL = 50e-6  # seconds; a blocking synchronize could not be ended by an abort
 

@@ -41,6 +41,10 @@ class TensorSpec(NamedTuple):
             count *= size
         return count
 
+    @property
+    def layout(self) -> list[object]:
+        return [self.shape, self.dtype, self.order]
+
     def fits(self, tensor: torch.Tensor) -> bool:
         return tuple(tensor.shape) == self.shape and str(tensor.dtype)[6:] == self.dtype
 

@@ -23,7 +23,7 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader, get_worker_info
 
-from ..shield import raise_shield_of_child
+from ...shield import raise_shield_of_child
 
 Collate = Callable[[list[Any]], Any]
 

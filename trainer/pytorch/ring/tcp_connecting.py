@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 from torch._C._distributed_c10d import Store
 
-from ...errors import RingError, UsageError
-from ...rendezvous.meeting.client import MeetingClient
-from .guard import Guard
-from .tcp.forming import Meeting
-from .tcp.ring import TcpRing
+from ....errors import RingError, UsageError
+from ....rendezvous.meeting.client import MeetingClient
+from ...ring.guard import Guard
+from ...ring.tcp.forming import Meeting
+from ...ring.tcp.ring import TcpRing
 from .tcp_group import TcpGroup
 
 T = TypeVar("T")

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch._C._distributed_c10d import ProcessGroupGloo, Store
 
-from ...errors import RingError
+from ....errors import RingError
+from ...ring.guard import Guard
 from . import undertaker
-from .guard import Guard
 
 CONNECT_TIMEOUT = timedelta(seconds=4)
 """Given to gloo while it connects; it waits five times as long. Nobody waits for that: the thread is left behind."""

@@ -11,14 +11,14 @@ from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from ..errors import UsageError
-from .ring.ring import Ring
+from ...errors import UsageError
+from .ring.ring import TorchRing
 
 
 class StepContext(Protocol):
     """What the wrapper asks of the job."""
 
-    def training_ring(self) -> Ring | None:
+    def training_ring(self) -> TorchRing | None:
         """The ring to reduce gradients over; None outside a step and in a ring of one."""
         ...
 
@@ -90,7 +90,7 @@ class ElasticModel(torch.nn.Module):
         except AttributeError:
             return getattr(super().__getattr__("module"), name)
 
-    def _ddp_over(self, ring: Ring) -> DistributedDataParallel:
+    def _ddp_over(self, ring: TorchRing) -> DistributedDataParallel:
         if self.__dict__["_ddp_ring"] is not ring:
             self.forget_ring()
             # Gradients that lie in the buckets save a pass over them each step, which pays for the weighting in `_reduce`.
@@ -105,7 +105,7 @@ class ElasticModel(torch.nn.Module):
         return ddp  # type: ignore[no-any-return]
 
 
-def _reduce(state: tuple[StepContext, Ring], bucket: GradBucket) -> Future[torch.Tensor]:
+def _reduce(state: tuple[StepContext, TorchRing], bucket: GradBucket) -> Future[torch.Tensor]:
     """Weight this member's gradients with its share of the samples and sum them over the ring."""
     context, ring = state
     buffer = bucket.buffer()

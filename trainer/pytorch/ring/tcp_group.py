@@ -13,10 +13,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ...errors import RingError, UsageError
-from .guard import Future
-from .tcp.ring import TcpRing
-from .tcp.turns import Work
+from ....errors import RingError, UsageError
+from ...ring.tcp.ring import TcpRing
+from ...ring.tcp.turns import Work
+from .futures import Future
 
 Tensors = Sequence[torch.Tensor]
 

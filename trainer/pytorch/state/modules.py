@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from ...errors import UsageError
+from ....errors import UsageError
 
 _WRAPPER = "_orig_mod."  # torch.compile puts it into the names of what it wraps
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 import xxhash
 
+from ...state.tree import pack
 from .memory import TensorSpec, cpu_bytes
-from .tree import pack
 
 CHUNK = 8 << 20
 

@@ -14,8 +14,9 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
-from ...errors import RingError, StaleGroupError, UsageError
-from .guard import Guard, GuardedWork
+from ....errors import RingError, StaleGroupError, UsageError
+from ...ring.guard import Guard
+from .futures import GuardedWork
 
 BACKEND = "elastic"
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from ...state.payload import cumulated, cut
 from .memory import TensorSpec, cpu_bytes, gathered, overlaps_itself, scatter, wire_view
-from .payload import cumulated, cut
 
 
 class TensorPayload:
@@ -37,11 +37,14 @@ class TensorPayload:
     def cursor(self) -> TensorCursor:
         return TensorCursor(self._rows, self._views, self._ends)
 
-    def copy_to(self, host: torch.Tensor) -> None:
-        """Copies all of it into `host`, a row of `nbytes` bytes in CPU memory."""
+    def copy_to(self, host: memoryview) -> None:
+        """Copies all of it into `host`, `nbytes` bytes of CPU memory."""
+        if not self.nbytes:
+            return
+        target = torch.frombuffer(host, dtype=torch.uint8)
         start = 0
         for row, end in zip(self._rows, self._ends, strict=True):
-            host[start:end].copy_(row, non_blocking=row.is_cuda)
+            target[start:end].copy_(row, non_blocking=row.is_cuda)
             start = end
         _synchronize({row.device for row in self._rows})
 
