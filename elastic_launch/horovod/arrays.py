@@ -1,4 +1,4 @@
-"""Collectives on numpy arrays that are waited for. Nothing that is given is changed. What the faces for TensorFlow are made of."""
+"""Collectives on numpy arrays that are waited for, and change nothing that is given: what the faces for TensorFlow are made of."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..trainer.ring.tcp.buffers import Array, readable
 from . import collectives, world
-from .performing import Array, describe
 
 
 def reduce_all(
@@ -20,7 +20,7 @@ def reduce_all(
     started, factors = [], []
     for index, given in enumerate(arrays):
         array = scaled(np.array(given), prescale_factor)
-        operation, factor = collectives.ring_operation(op, describe(array)[0], engine.size)
+        operation, factor = collectives.ring_operation(op, readable(array).dtype, engine.size)
         started.append(
             collectives.start(engine, "allreduce", array, array.shape, f"{base}.{index}", operation=operation)
         )
@@ -74,7 +74,7 @@ def scatter_all(
     started = []
     for index, given in enumerate(arrays):
         array = scaled(np.array(given), prescale_factor)
-        operation, factor = collectives.ring_operation(op, describe(array)[0], engine.size)
+        operation, factor = collectives.ring_operation(op, readable(array).dtype, engine.size)
         asked = collectives.start(
             engine, "reducescatter", array, np.shape(given), f"{base}.{index}", operation=operation
         )
@@ -96,4 +96,5 @@ def _shaped(operation: Any, like: Array) -> Array:
     elements: Array = operation.elements
     if elements.dtype != like.dtype:
         elements = elements.view(like.dtype)
-    return elements.reshape(operation.shape)
+    shaped: Array = elements.reshape(operation.shape)
+    return shaped

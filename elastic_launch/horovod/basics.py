@@ -112,5 +112,3 @@ def cuda_built() -> bool:
 
 def rocm_built() -> bool:
     return False
-
-

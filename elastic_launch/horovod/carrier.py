@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-from ..errors import RingError
-from ..trainer.ring import tcp_connecting
-from ..trainer.ring.ring import Ring
-from ..trainer.ring.tcp.ring import TcpRing
-
-T = TypeVar("T")
+from ..trainer.ring.sockets import SocketRing
 
 
 class Carrier:
-    def __init__(self, ring: Ring, below: TcpRing) -> None:
+    """Every call raises `RingError` if the ring breaks."""
+
+    def __init__(self, ring: SocketRing) -> None:
         self._ring = ring
-        self._below = below
 
     @property
     def is_broken(self) -> bool:
@@ -31,29 +27,19 @@ class Carrier:
         guard.on_abort(lambda: call(guard.error()))
 
     def gather_bytes(self, data: bytes) -> list[bytes]:
-        return self._at_once(lambda: self._below.gather_bytes(data))
+        return self._ring.run(lambda ring: ring.gather_bytes(data))
 
     def broadcast_bytes(self, data: bytes, root: int) -> bytes:
-        return self._at_once(lambda: self._below.broadcast_bytes(data, root))
+        return self._ring.run(lambda ring: ring.broadcast_bytes(data, root))
 
     def allreduce(self, array: Any, operation: str) -> None:
-        self._at_once(lambda: self._below.allreduce(array, operation))
+        self._ring.run(lambda ring: ring.allreduce(array, operation))
 
     def broadcast(self, array: Any, root: int) -> None:
-        self._at_once(lambda: self._below.broadcast(array, root))
+        self._ring.run(lambda ring: ring.broadcast(array, root))
 
     def allgather(self, array: Any, out: Any = None) -> list[Any]:
-        return self._at_once(lambda: self._below.allgather(array, out))
+        return self._ring.run(lambda ring: ring.allgather(array, out))
 
     def reduce_scatter(self, array: Any, out: Any, operation: str, counts: Sequence[int]) -> None:
-        self._at_once(lambda: self._below.reduce_scatter(array, out, operation, counts))
-
-    def _at_once(self, call: Callable[[], T]) -> T:
-        return tcp_connecting.at_once(self._ring.guard, lambda _: call(), None)
-
-
-def carrier_of(ring: Ring) -> Carrier:
-    below = getattr(ring.group.cpu, "ring", None)
-    if not isinstance(below, TcpRing):
-        raise RingError("Horovod's collectives need the ring of our own sockets (backend tcp)")
-    return Carrier(ring, below)
+        self._ring.run(lambda ring: ring.reduce_scatter(array, out, operation, counts))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..trainer.ring.tcp.buffers import readable
 from .common.exceptions import NotOfferedError
 from .engine import Engine
 from .negotiating import JOIN
 from .operation import Operation
-from .performing import describe
 from .requests import Request
 
 Average, Sum, Adasum, Min, Max, Product = range(6)
@@ -53,9 +53,11 @@ def start(
     splits: Sequence[int] = (),
 ) -> Operation:
     """Ask for it. `memory` has the shape `shape`, and may not be touched until the operation is over."""
-    dtype, _ = describe(memory)
+    dtype = readable(memory).dtype
     if kind in ("allgather", "reducescatter", "alltoall") and not shape:
-        raise ValueError(f"{kind} works on the first dimension, and a single number has none: give a tensor of shape [1]")
+        raise ValueError(
+            f"{kind} works on the first dimension, and a single number has none: give a tensor of shape [1]"
+        )
     if root >= engine.size or (kind == "broadcast" and root < 0):
         raise ValueError(f"root_rank is {root}, in a world of {engine.size}: give a rank from 0 to {engine.size - 1}")
     request = Request(

@@ -8,15 +8,13 @@ from itertools import accumulate, pairwise
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from ..trainer.ring.tcp.buffers import Bfloat16, empty, readable, writable
+from ..trainer.ring.tcp.buffers import Array, as_typed, empty, storage, writable
 from .common.exceptions import MismatchError
 from .negotiating import Ready
 from .operation import Operation
 from .requests import Request
 
-Array: TypeAlias = npt.NDArray[Any]
 Over: TypeAlias = Callable[[Operation, "BaseException | None"], None]
 
 FUSION_LIMIT = 64 * 1024 * 1024  # bytes of the reductions that are made as one; HOROVOD_FUSION_THRESHOLD says it too
@@ -68,14 +66,14 @@ class Performer:
         for room, array in zip(rooms, arrays, strict=True):
             if array is not None:
                 np.copyto(room, array)
-        self._ring.allreduce(_marked(fused, first.dtype), first.operation)
+        self._ring.allreduce(as_typed(fused, first.dtype), first.operation)
         for room, array in zip(rooms, arrays, strict=True):
             if array is not None:
                 np.copyto(array, room)
 
     def _reduce(self, requests: Sequence[Request | None], own: Operation | None) -> None:
         first = next(request for request in requests if request is not None)
-        memory = own.memory if own is not None else _marked(zeros(first.size, first.dtype), first.dtype)
+        memory = own.memory if own is not None else as_typed(zeros(first.size, first.dtype), first.dtype)
         if first.size:
             self._ring.allreduce(memory, first.operation)
 
@@ -85,9 +83,9 @@ class Performer:
         sizes = [count * first.row for count in rows]
         whole = empty(sum(sizes), first.dtype)
         parts = [whole[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
-        memory = own.memory if own is not None else _marked(empty(0, first.dtype), first.dtype)
+        memory = own.memory if own is not None else as_typed(empty(0, first.dtype), first.dtype)
         if whole.size:
-            self._ring.allgather(memory, [_marked(part, first.dtype) for part in parts])
+            self._ring.allgather(memory, [as_typed(part, first.dtype) for part in parts])
         if own is not None:
             own.elements, own.shape = whole, (sum(rows), *first.shape[1:])
             own.splits = tuple(rows)
@@ -105,7 +103,7 @@ class Performer:
         own.elements = empty(counts[self._rank], request.dtype)
         own.shape = (rows[self._rank], *request.shape[1:])
         if request.size:
-            out = _marked(own.elements, request.dtype)
+            out = as_typed(own.elements, request.dtype)
             self._ring.reduce_scatter(own.memory, out, request.operation, counts)
 
     def _all_to_all(self, requests: Sequence[Request | None], own: Operation | None) -> None:
@@ -115,7 +113,7 @@ class Performer:
         row, dtype = own.request.row, own.request.dtype
         whole = [empty(request.size, dtype) for request in asked]
         if any(part.size for part in whole):
-            self._ring.allgather(own.memory, [_marked(part, dtype) for part in whole])
+            self._ring.allgather(own.memory, [as_typed(part, dtype) for part in whole])
         pieces = []
         for request, given in zip(asked, whole, strict=True):
             start = sum(request.splits[: self._rank]) * row
@@ -153,7 +151,7 @@ def batches(ready: Sequence[Ready], limit: int) -> Iterator[list[Ready]]:
         if each.error or first.kind != "allreduce":
             yield [each]
             continue
-        key, nbytes = (first.operation, first.dtype), first.size * item_size(first.dtype)
+        key, nbytes = (first.operation, first.dtype), first.size * storage(first.dtype).itemsize
         if key in filling and filled[key] + nbytes > limit:
             yield filling.pop(key)
         batch = filling.setdefault(key, [])
@@ -168,23 +166,7 @@ def rows_of_parts(rows: int, members: int) -> list[int]:
     return [least + (rank < rest) for rank in range(members)]
 
 
-def item_size(dtype: str) -> int:
-    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
-
-
 def zeros(size: int, dtype: str) -> Array:
-    array: Array = empty(size, dtype)
+    array = empty(size, dtype)
     array[...] = 0
     return array
-
-
-def _marked(elements: Array, dtype: str) -> Array:
-    """As the ring knows it: bits of bfloat16 say that they are."""
-    marked: Array = elements.view(Bfloat16) if dtype == "bfloat16" else elements
-    return marked
-
-
-def describe(array: Any) -> tuple[str, int]:
-    """Type and number of elements. Raises `UsageError` for what the ring cannot carry."""
-    flat = readable(array)
-    return flat.dtype, flat.elements.size

@@ -34,7 +34,9 @@ def place(seats: Sequence[Seat], rank: int) -> Place:
     local = _local_ranks(seats)
     mine = seats[rank].host
     hosts = list(dict.fromkeys(seat.host for seat in seats))
-    with_mine = [host for host in hosts if (host, local[rank]) in {(s.host, r) for s, r in zip(seats, local, strict=True)}]
+    with_mine = [
+        host for host in hosts if (host, local[rank]) in {(s.host, r) for s, r in zip(seats, local, strict=True)}
+    ]
     on_host = Counter(seat.host for seat in seats)
     return Place(
         rank=rank,

@@ -1,4 +1,4 @@
-"""The process of a worker whose script says `import horovod`: `python -m elastic_launch.horovod.running [--module] SCRIPT ...`."""
+"""The process of a worker that says `import horovod`: `python -m elastic_launch.horovod.running [--module] SCRIPT ...`."""
 
 from __future__ import annotations
 

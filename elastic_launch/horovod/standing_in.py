@@ -1,4 +1,4 @@
-"""Puts this package in the place of `horovod`, so that a script's own import line gives it, whether Horovod is installed or not."""
+"""Puts this package in the place of `horovod`: the import line of a script gives it, whether Horovod is installed or not."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class _Finder(MetaPathFinder):
             found = None
         if found is None:
             raise ModuleNotFoundError(
-                f"{fullname} is not offered by elastic-launch --horovod: see docs/horovod-api.md for what is", name=fullname
+                f"{fullname} is not offered by elastic-launch --horovod: see docs/horovod-api.md for what is",
+                name=fullname,
             )
         is_package = found.submodule_search_locations is not None
         return importlib.machinery.ModuleSpec(fullname, _Alias(real), origin=found.origin, is_package=is_package)

@@ -5,20 +5,19 @@ All contact with the trainer is here. The trainer copies no state for it: `elast
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import msgspec
 
 from ..errors import ElasticError, RingError, UsageError
 from ..rendezvous.messages import Finished, Registered
-from ..trainer import control as control_line
+from ..trainer import joining
 from ..trainer.control import Control
 from ..trainer.exchange import Decision
 from ..trainer.member import Member
-from ..trainer.shield import raise_shield
+from ..trainer.ring.sockets import SocketRing
 from . import collectives
-from .carrier import Carrier, carrier_of
+from .carrier import Carrier
 from .engine import Engine
 from .places import Place, Seat, place
 
@@ -71,7 +70,7 @@ class World:
 
     def __init__(self, control: Control) -> None:
         self._control = control
-        self._member = Member(control, NoState(), False)  # type: ignore[arg-type]
+        self._member = Member(control, NoState(), SocketRing)  # type: ignore[arg-type]
         self._member.step_number = lambda: self.commits
         self._carrier: Carrier | None = None
         self._engine: Engine | None = None
@@ -103,10 +102,10 @@ class World:
         while True:
             self._member.boundary()
             ring = self._member.ring
-            assert ring is not None
+            assert isinstance(ring, SocketRing)
             if self.generation == 0:
                 self._came_later = self._joined_others()
-            carrier = carrier_of(ring)
+            carrier = Carrier(ring)
             engine = Engine(carrier, ring.rank, ring.world_size)
             try:
                 said = carrier.gather_bytes(msgspec.msgpack.encode(self._seat()))
@@ -185,6 +184,9 @@ class World:
         self.shut()
         self._member.close()
 
+    def wait_until_closed(self, limit: float) -> None:
+        """Nothing is left by then."""
+
     def _seat(self) -> Seat:
         identity = self._control.identity
         return Seat(identity.host, identity.local_rank)
@@ -226,21 +228,6 @@ def init() -> None:
     """Become a member of the job, or a job of one where no agent started this process. Nothing happens the second time."""
     global _world
     if _world is None:
-        raise_shield()
-        control = control_line.from_environment()
-        control.identity = dataclasses.replace(control.identity, backend="tcp")
-        _world = World(control)
-        _tell_main(_world, control)
+        _world = joining.enter(lambda control, checkpoints: World(control))  # type: ignore[type-var]
     if not _world.is_open:
         _world.open()
-
-
-def _tell_main(world: World, control: Control) -> None:
-    """Its end is the script's."""
-    from ..trainer import joining
-
-    if joining.current_job() is not None:
-        raise UsageError("this process has joined a job by elastic_launch.join(): call hvd.init() or that, not both")
-    joining._job, joining._control = world, control  # type: ignore[assignment]
-
-

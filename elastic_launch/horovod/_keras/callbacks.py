@@ -55,7 +55,9 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         if not logs:
             return
         names = sorted(name for name, value in logs.items() if np.ndim(value) == 0)
-        means = arrays.reduce_all([np.array([logs[name] for name in names], np.float64)], Average, 1.0, 1.0, "metrics")[0]
+        means = arrays.reduce_all([np.array([logs[name] for name in names], np.float64)], Average, 1.0, 1.0, "metrics")[
+            0
+        ]
         for name, mean in zip(names, means, strict=True):
             logs[name] = float(mean)
 
@@ -104,7 +106,9 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         self.current_epoch = epoch
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        if self.current_epoch < self.start_epoch or (self.end_epoch is not None and self.current_epoch >= self.end_epoch):
+        if self.current_epoch < self.start_epoch or (
+            self.end_epoch is not None and self.current_epoch >= self.end_epoch
+        ):
             return
         if self.staircase:
             if batch == 0:

@@ -18,13 +18,16 @@ class ProcessSet:
     """Members that make collectives together. `process_set_id` is 0 for the global one, else None."""
 
     process_set_id: int | None = None
-    ranks: list[int] | None = None
     mpi_comm = None
 
     def __init__(self, ranks_or_comm: Any) -> None:
         if not isinstance(ranks_or_comm, Iterable):
             raise NotOfferedError("there is no MPI here: give a list of ranks, and only that of all")
-        self.ranks = sorted(int(rank) for rank in ranks_or_comm)
+        self._ranks = sorted(int(rank) for rank in ranks_or_comm)
+
+    @property
+    def ranks(self) -> list[int] | None:
+        return self._ranks
 
     def size(self) -> int | None:
         return world.current().place.size if self.process_set_id == 0 else None
@@ -47,9 +50,9 @@ class _GlobalProcessSet(ProcessSet):
     def __init__(self) -> None:
         pass
 
-    @property  # type: ignore[override]
-    def ranks(self) -> list[int]:
-        return list(range(world.current().place.size)) if world.is_initialized() else []
+    @property
+    def ranks(self) -> list[int] | None:
+        return list(range(world.current().place.size)) if world.is_initialized() else None
 
 
 global_process_set: ProcessSet = _GlobalProcessSet()
@@ -57,7 +60,8 @@ global_process_set: ProcessSet = _GlobalProcessSet()
 
 def check_global(process_set: ProcessSet) -> None:
     """Raise `NotOfferedError` for a part of the members. A set of all ranks is as good as the global one."""
-    if process_set is not global_process_set and process_set.ranks != global_process_set.ranks:
+    known = process_set.ranks
+    if process_set is not global_process_set and (known is None or known != global_process_set.ranks):
         raise NotOfferedError(_REFUSAL)
 
 

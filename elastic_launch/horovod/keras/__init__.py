@@ -8,9 +8,30 @@ from .._keras import PartialDistributedOptimizer, allgather, allreduce, broadcas
 from ..collectives import Average
 from ..tensorflow.compression import Compression
 from ..tensorflow.mpi_ops import (
-    Adasum, Sum, ccl_built, cross_rank, cross_size, cuda_built, ddl_built, global_process_set, gloo_built, gloo_enabled,
-    init, is_initialized, local_rank, local_size, mpi_built, mpi_enabled, mpi_threads_supported, nccl_built, rank,
-    rocm_built, shutdown, size, start_timeline, stop_timeline,
+    Adasum,
+    Sum,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    global_process_set,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
 )  # fmt: skip
 from ..tensorflow.optimizer import distributed
 from ..tensorflow.refused import broadcast_global_variables

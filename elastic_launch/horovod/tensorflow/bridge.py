@@ -36,7 +36,7 @@ def array_of(variable: Any) -> Any:
     return np.asarray(variable.numpy() if hasattr(variable, "numpy") else variable)
 
 
-def translated(error: tf.errors.OpError) -> BaseException:
+def translated(error: Any) -> Any:
     """What a step of a graph failed with: TensorFlow passes on only the text of an error."""
     if world.is_initialized() and world.current().is_broken:
         return HorovodInternalError(str(error.message))

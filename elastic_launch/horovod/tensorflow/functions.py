@@ -21,7 +21,11 @@ def broadcast_variables(
 
 
 def broadcast_object(
-    obj: Any, root_rank: int = 0, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+    obj: Any,
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The object of the rank `root_rank`."""
     _refuse_session(session)
@@ -36,7 +40,9 @@ def allgather_object(
     return objects.allgather_object(obj, name, process_set)
 
 
-def broadcast_object_fn(root_rank: int = 0, session: Any = None, name: str | None = None, process_set: Any = None) -> Any:
+def broadcast_object_fn(
+    root_rank: int = 0, session: Any = None, name: str | None = None, process_set: Any = None
+) -> Any:
     """A function of an object that gives everybody the one of `root_rank`."""
     _refuse_session(session)
     return lambda obj: objects.broadcast_object(obj, root_rank, name, process_set or global_process_set)

@@ -57,7 +57,7 @@ class GradientReducer:
                 results[index] = tf.convert_to_tensor(gradient)
             shared.append(index)
         given = [results[index] for index in shared]
-        factors = {}
+        factors: dict[str, Any] = {}
         if self._predivide != 1.0:
             factors = {"prescale_factor": 1.0 / self._predivide, "postscale_factor": self._predivide}
         reduced = grouped_allreduce(given, op=self._op, compression=self._compression, name=self._name, **factors)
@@ -94,7 +94,9 @@ class Accumulator:
 
         def call(*given: Any) -> list[Any]:
             fits = len(self._sums) == len(given)
-            self._sums = [a + b for a, b in zip(self._sums, given, strict=True)] if fits else [np.array(g) for g in given]
+            self._sums = (
+                [a + b for a, b in zip(self._sums, given, strict=True)] if fits else [np.array(g) for g in given]
+            )
             self._count += 1
             found, is_time = self._sums, self._count >= self._passes
             if is_time:

@@ -13,9 +13,28 @@ import tensorflow as tf
 
 from .. import arrays, collectives, world
 from ..basics import (
-    ccl_built, cross_rank, cross_size, cuda_built, ddl_built, gloo_built, gloo_enabled, init, is_homogeneous, is_initialized,
-    local_rank, local_size, mpi_built, mpi_enabled, mpi_threads_supported, nccl_built, rank, rocm_built, shutdown, size,
-    start_timeline, stop_timeline,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
 )  # fmt: skip
 from ..collectives import Adasum, Average, Max, Min, Product, Sum
 from ..common.process_sets import (
@@ -196,7 +215,10 @@ def alltoall(
     def exchanged(given: Any, parts: Any) -> list[Any]:
         shapes = [(None, *given.shape[1:]), (None,)]
         return on_arrays(
-            lambda array, of_each: arrays.exchange(array, of_each.tolist(), name), [given, parts], [given.dtype, tf.int32], shapes
+            lambda array, of_each: arrays.exchange(array, of_each.tolist(), name),
+            [given, parts],
+            [given.dtype, tf.int32],
+            shapes,
         )
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]

@@ -84,4 +84,6 @@ def variables_of_layers(layers: Any) -> list[Any]:
         return []
     found = layers if isinstance(layers, (list, tuple, set)) else [layers]
     variables = [variable for layer in found for variable in layer.trainable_weights]
-    return variables + [variable.value for variable in variables if hasattr(variable, "value") and hasattr(variable, "path")]
+    return variables + [
+        variable.value for variable in variables if hasattr(variable, "value") and hasattr(variable, "path")
+    ]

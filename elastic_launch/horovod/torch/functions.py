@@ -29,10 +29,10 @@ def broadcast_parameters(params: Mapping[str, Any] | Iterable[Any], root_rank: i
     elif isinstance(params, Iterable) and not isinstance(params, (str, bytes, torch.Tensor)):
         named = [each if isinstance(each, tuple) else (None, each) for each in params]
     else:
-        raise ValueError(f"parameters are a {type(params).__name__}: give model.state_dict() or model.named_parameters()")
-    handles = [
-        broadcast_async_(tensor, root_rank, name) for name, tensor in named if isinstance(tensor, torch.Tensor)
-    ]
+        raise ValueError(
+            f"parameters are a {type(params).__name__}: give model.state_dict() or model.named_parameters()"
+        )
+    handles = [broadcast_async_(tensor, root_rank, name) for name, tensor in named if isinstance(tensor, torch.Tensor)]
     for handle in handles:
         synchronize(handle)
 
@@ -51,9 +51,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     if not is_root:
         tensors = []
         state = _with_rooms(skeleton, tensors)
-    handles = [
-        broadcast_async_(tensor, root_rank, f"optimizer_state.{index}") for index, tensor in enumerate(tensors)
-    ]
+    handles = [broadcast_async_(tensor, root_rank, f"optimizer_state.{index}") for index, tensor in enumerate(tensors)]
     for handle in handles:
         synchronize(handle)
     if not is_root:

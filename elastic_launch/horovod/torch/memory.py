@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 
-
 def for_ring(tensor: torch.Tensor) -> torch.Tensor:
     """Its own memory if it is dense, and on the CPU; else a copy."""
     if tensor.layout is not torch.strided:
@@ -41,5 +40,3 @@ def of_elements(elements: Any, shape: Sequence[int], like: torch.Tensor) -> torc
 
 def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(tensor.shape)
-
-

@@ -93,7 +93,7 @@ def DistributedOptimizer(
     if num_groups:
         warnings.warn("num_groups is called groups", DeprecationWarning, stacklevel=2)
     original = type(optimizer)
-    wrapped = type(original.__name__, (_DistributedOptimizer, original), {"__module__": original.__module__})
+    wrapped: Any = type(original.__name__, (_DistributedOptimizer, original), {"__module__": original.__module__})
     made: Any = wrapped.__new__(wrapped)
     # A scheduler has put its own `step` on the object that it was given.
     made.__dict__.update({name: value for name, value in vars(optimizer).items() if name != "step"})

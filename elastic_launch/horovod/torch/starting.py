@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from ...trainer.ring.tcp.buffers import readable
 from .. import collectives, world
 from ..collectives import Average
 from ..common.process_sets import ProcessSet, check_global
-from ..performing import describe
 from .handles import Handle
 from .memory import for_ring, is_same, of_elements, scale_, shape_of
 
@@ -30,7 +30,7 @@ def reduce(
     memory = for_ring(output)
     if output is not tensor:
         memory.copy_(tensor.detach())
-    dtype, _ = describe(memory)
+    dtype = readable(memory).dtype
     operation, factor = collectives.ring_operation(op, dtype, engine.size)
     scale_(memory, prescale_factor)
     started = collectives.start(engine, "allreduce", memory, shape_of(memory), name, operation=operation)
@@ -137,7 +137,7 @@ def scatter(
         memory = memory.clone()
         scale_(memory, prescale_factor)
     engine = world.current().engine
-    dtype, _ = describe(memory)
+    dtype = readable(memory).dtype
     operation, factor = collectives.ring_operation(op, dtype, engine.size)
     started = collectives.start(engine, "reducescatter", memory, shape_of(memory), name, operation=operation)
 
@@ -149,7 +149,9 @@ def scatter(
     return Handle([started], finish)
 
 
-def each(start: Callable[[torch.Tensor, str], Handle], tensors: Sequence[torch.Tensor], name: str | None, kind: str) -> Handle:
+def each(
+    start: Callable[[torch.Tensor, str], Handle], tensors: Sequence[torch.Tensor], name: str | None, kind: str
+) -> Handle:
     """A group of one kind: each tensor is a collective of its own."""
     base = name or world.current().engine.name(kind)
     return together([start(tensor, f"{base}.{index}") for index, tensor in enumerate(tensors)])

@@ -38,7 +38,9 @@ def of_all(shape, dtype="float32", seed=0):
 def close(found, expected, tolerance=1e-6):
     array = found.detach().numpy() if isinstance(found, torch.Tensor) else np.asarray(found)
     assert array.shape == np.shape(expected), (array.shape, np.shape(expected))
-    np.testing.assert_allclose(array.astype(np.float64), np.asarray(expected, np.float64), rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(
+        array.astype(np.float64), np.asarray(expected, np.float64), rtol=tolerance, atol=tolerance
+    )
 
 
 def check_reductions():
@@ -128,7 +130,9 @@ def check_broadcasts():
 def check_exchanges():
     size, rank = hvd.size(), hvd.rank()
     splits = [(rank + to) % 3 for to in range(size)]
-    mine = np.stack([np.array([rank, to], np.float32) for to in range(size) for _ in range(splits[to])] or [np.zeros(2)])
+    mine = np.stack(
+        [np.array([rank, to], np.float32) for to in range(size) for _ in range(splits[to])] or [np.zeros(2)]
+    )
     mine = mine[: sum(splits)].astype(np.float32)
     wanted = [[source, rank] for source in range(size) for _ in range((source + rank) % 3)]
     received = [(source + rank) % 3 for source in range(size)]

@@ -43,7 +43,7 @@ def training_step(images, labels):
         loss = loss_of(labels, model(images, training=True))
     tape = hvd.DistributedGradientTape(tape)
     gradients = tape.gradient(loss, model.trainable_variables)
-    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
     return loss
 
 
@@ -73,6 +73,14 @@ train(state)
 
 accuracy = float(tf.reduce_mean(tf.cast(tf.argmax(model(images), 1) == targets, tf.float32)))
 weights = sum(float(tf.reduce_sum(tf.cast(each, tf.float64))) for each in model.trainable_variables)
-note.write("end", rank=hvd.rank(), size=hvd.size(), total=state.batch, accuracy=accuracy, weights=weights, torch="torch" in sys.modules)
+note.write(
+    "end",
+    rank=hvd.rank(),
+    size=hvd.size(),
+    total=state.batch,
+    accuracy=accuracy,
+    weights=weights,
+    torch="torch" in sys.modules,
+)
 if hvd.rank() == 0:
     print(f"accuracy {accuracy:.3f}", flush=True)
