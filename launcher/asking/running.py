@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import replace
 
 from ..devices import count_gpus
 from ..program import Program, checked_executable, find_program
@@ -21,7 +22,7 @@ def program_of(asked: Asked) -> Program:
     is_script, is_executable = asked.is_on("run_path"), asked.is_on("no_python")
     if is_module and (is_script or is_executable):
         asked.fail("-m runs a Python module: leave out --no-python and --run-path, or -m")
-    return asked.understood(
+    program = asked.understood(
         lambda: find_program(
             asked.flags.script,
             asked.flags.args,
@@ -30,6 +31,10 @@ def program_of(asked: Asked) -> Program:
             as_script=is_script,
         )
     )
+    our_horovod = asked.is_on("horovod")
+    if our_horovod and program.kind == "executable":
+        asked.fail(f"--horovod is for Python scripts: {program.name!r} would not see it")
+    return replace(program, our_horovod=our_horovod)
 
 
 def interpreter(asked: Asked) -> str:
@@ -43,6 +48,8 @@ def restarts(asked: Asked, imports: Set[str]) -> bool:
     chosen = asked.one_of("on_change", _ON_CHANGE)
     if chosen != "auto":
         return chosen == "restart"
+    if "horovod" in imports and asked.is_on("horovod"):
+        return False
     if "horovod" in imports and not joins_by_itself(imports):
         asked.fail(
             "the script imports horovod, whose processes would not find each other here: each would train alone."
