@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from ..devices import count_gpus
@@ -30,7 +31,7 @@ def program_of(asked: Asked) -> Program:
     is_script, is_executable = asked.is_on("run_path"), asked.is_on("no_python")
     if is_module and (is_script or is_executable):
         asked.fail("-m runs a Python module: leave out --no-python and --run-path, or -m")
-    return asked.understood(
+    program = asked.understood(
         lambda: find_program(
             asked.flags.script,
             asked.flags.args,
@@ -39,6 +40,10 @@ def program_of(asked: Asked) -> Program:
             as_script=is_script,
         )
     )
+    our_horovod = asked.is_on("horovod")
+    if our_horovod and program.kind == "executable":
+        asked.fail(f"--horovod is for Python scripts: {program.name!r} would not see it")
+    return replace(program, our_horovod=our_horovod)
 
 
 def interpreter(asked: Asked) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...errors import RingError
+from ...rendezvous.host_port import host_port
 from ...rendezvous.meeting.client import GatherTimeout, MeetingClient
 from ...rendezvous.messages import (
     Announce,
@@ -41,7 +42,7 @@ from ..worker import Hooks, Worker
 from ..worker_record import WorkerRecord
 from .environment import ScriptSettings, script_environment
 from .error_file import read_error
-from .scripts import Scripts, Store
+from .scripts import Scripts, Store, free_port
 from .world import Entry, Seat, seat
 
 if TYPE_CHECKING:
@@ -202,7 +203,11 @@ class Keeper(Worker):
             self._store = await self._settings.scripts.open_store(self._settings.address)
         store = self._store.address if self._store is not None else ""
         served = self._store is not None and self._store.is_served
-        mine = Entry(self._settings.agent, self.record.local_rank, self._settings.words.role, store, served, node)
+        host = self._settings.address
+        address = host_port(host, free_port(host))
+        mine = Entry(
+            self._settings.agent, self.record.local_rank, self._settings.words.role, store, served, node, address
+        )
         client = self._client = MeetingClient(
             announce.meeting, self._settings.job, announce.generation, announce.secret
         )

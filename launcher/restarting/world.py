@@ -16,7 +16,7 @@ class Entry(msgspec.Struct, frozen=True):
     """What a keeper says of itself. `store` is HOST:PORT of a store for the generation, said by one of them or a few.
 
     `store_is_served`: it listens already; otherwise the script of rank 0 is to serve it. `node` is the agent's node rank as it
-    was told by --node-rank, -1 if it was not.
+    was told by --node-rank, -1 if it was not. `address` is HOST:PORT for the script itself to listen on.
     """
 
     agent: str
@@ -25,6 +25,7 @@ class Entry(msgspec.Struct, frozen=True):
     store: str = ""
     store_is_served: bool = False
     node: int = -1
+    address: str = ""
 
 
 class Seat(msgspec.Struct, frozen=True):
@@ -45,6 +46,8 @@ class Seat(msgspec.Struct, frozen=True):
     cross_world_size: int
     store: str
     store_is_served: bool
+    workers: tuple[str, ...]
+    """Everybody's address, in rank order."""
 
 
 def seat(entries: Sequence[Entry], place: int) -> Seat:
@@ -72,6 +75,7 @@ def seat(entries: Sequence[Entry], place: int) -> Seat:
         cross_world_size=len(crossing),
         store=with_store.store,
         store_is_served=with_store.store_is_served,
+        workers=tuple(entry.address for entry in order),
     )
 
 
