@@ -21,7 +21,7 @@ from statistics import median
 
 import psutil  # type: ignore[import-untyped]
 
-from .jobs import Program, ending, wait_for
+from .jobs import BenchmarkError, Program, ending, wait_for
 from .kills import kill
 from .machine import machine
 from .settings import scratch_folder
@@ -48,38 +48,42 @@ def main() -> None:
             trials[launcher].append(_trial(launcher, asked.workers, generator))
             print(launcher, json.dumps(trials[launcher][-1]), file=sys.stderr, flush=True)
     print(json.dumps(machine()))
-    print(f"{asked.workers} workers")
-    print("\n| launcher | trials | step | kill to the survivors' next commit, median | worst | of which dying |")
+    print(f"{asked.workers} workers, {asked.trials} kills under each launcher; kill to the survivors' next commit")
+    print("\n| launcher | step | median | worst | of which dying | jobs that failed |")
     print("|---|---|---|---|---|---|")
     for launcher, found in trials.items():
         step, died = (median(trial[name] for trial in found) for name in ("step_ms", "died_ms"))
-        recovery = summarise([trial["all_ms"] for trial in found])
-        print(
-            f"| {launcher} | {len(found)} | {step:.0f} ms | {recovery.median:.0f} ms | {recovery.worst:.0f} ms | {died:.0f} ms |"
-        )
+        recovery = summarise([trial["all_ms"] for trial in found if "all_ms" in trial])
+        numbers = f"{recovery.median:.0f} ms | {recovery.worst:.0f} ms | {died:.0f} ms"
+        print(f"| {launcher} | {step:.0f} ms | {numbers} | {len(found) - recovery.count} |")
     if asked.out is not None:
         asked.out.write_text(json.dumps({"machine": machine(), "trials": trials}, indent=1) + "\n")
 
 
 def _trial(launcher: str, workers: int, generator: random.Random) -> dict[str, float]:
+    """Without `all_ms` if the job did not go on."""
     with scratch_folder() as name:
         folder = Path(name)
         job = Program(_command(launcher, workers, folder), folder / "launcher.log", _environment())
         recordings = Recordings(folder)
         with ending(job):
             members = wait_for(lambda: _members(recordings, workers, _CALM_STEPS), _LIMIT, "a calm ring", job)
-            step_ms = median(
-                (b.time - a.time) / 1e6 for each in members for a, b in pairwise(each.commits[-_CALM_STEPS:])
-            )
+            gaps = [(b.time - a.time) / 1e6 for each in members for a, b in pairwise(each.commits[-_CALM_STEPS:])]
+            step_ms = median(gaps)
             time.sleep(generator.uniform(0.0, 2 * step_ms / 1e3))
             victim = _alone_on_its_host(members)
             killed_at, died_ms = kill(victim.pid)
+            trial = {"step_ms": step_ms, "died_ms": died_ms}
             survivors = [each for each in members if each is not victim]
-            wait_for(
-                lambda: all(_after(each, killed_at, workers) for each in survivors), _LIMIT, "the next commits", job
-            )
+            try:
+                wait_for(
+                    lambda: all(_after(each, killed_at, workers) for each in survivors), _LIMIT, "the next commits", job
+                )
+            except BenchmarkError as error:
+                print(f"{launcher}: {error}", file=sys.stderr)
+                return trial
             since = [(_after(each, killed_at, workers)[0].time - killed_at) / 1e6 for each in survivors]
-    return {"step_ms": step_ms, "died_ms": died_ms, "first_ms": min(since), "all_ms": max(since)}
+    return {**trial, "first_ms": min(since), "all_ms": max(since)}
 
 
 def _alone_on_its_host(members: list[Recorded]) -> Recorded:

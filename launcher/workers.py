@@ -166,7 +166,11 @@ def _with_threads_bounded(options: Options, environ: Mapping[str, str], reporter
 
 
 def _as_asked(options: Options, environ: Mapping[str, str]) -> Mapping[str, str]:
-    asked = {worker_environment.NUMA_BINDING: options.numa_binding, worker_environment.BACKEND: options.backend}
+    asked = {
+        worker_environment.NUMA_BINDING: options.numa_binding,
+        worker_environment.BACKEND: options.backend,
+        **options.horovods_variables,
+    }
     return {**environ, **{name: value for name, value in asked.items() if value}}
 
 
