@@ -30,7 +30,8 @@ class Options:
     `command` is what a worker runs that takes part in the job itself. With `restarts`, workers run `program`, which is
     started again at each change; with `real_horovod` it is led by Horovod's elastic mode, and `horovods_variables` are told to
     it. `python` is the interpreter, if it is not this one. `uses_torch` and `preload` say what is imported ahead of a restart.
-    `drain_signals` (numbers) are those on which this agent's workers leave. `role` is the workers' ROLE_NAME; with `virtual_local_rank` each of them sees
+    `drain_signals` (numbers) are those on which this agent's workers leave. `role` is the workers' ROLE_NAME; with
+    `virtual_local_rank` each of them sees
     one GPU alone; `numa_binding` says how they are bound. `backend` is the ring for CPU tensors of workers that join the job
     themselves. `node` puts the ranks of this agent's scripts behind those of nodes
     with a smaller number; -1: in the order of arrival. `verbose` shows the protocol, `quiet` leaves the summary out; with
