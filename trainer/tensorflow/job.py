@@ -110,7 +110,7 @@ class Job(ArrayJob):
         self._kept = [array_of(variable) for variable in self._untrained]
 
     def _seed(self, value: int) -> None:
-        tf.random.set_seed(value)
+        """Nothing: to set TensorFlow's seed empties its caches. Keras's seed generators are variables, and so replicated."""
 
     def _learning_rates(self) -> list[float]:
         return [float(np.asarray(optimizer.learning_rate)) for optimizer in self._optimizers]
