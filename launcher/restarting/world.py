@@ -29,7 +29,10 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Seat(msgspec.Struct, frozen=True):
-    """One script's place, in torchrun's words: a group is the scripts of one agent."""
+    """One script's place, in torchrun's words: a group is the scripts of one agent.
+
+    `cross_rank` counts, in Horovod's words, the scripts with the same local rank, of which each group has one at most.
+    """
 
     rank: int
     world_size: int
@@ -39,6 +42,8 @@ class Seat(msgspec.Struct, frozen=True):
     group_world_size: int
     role_rank: int
     role_world_size: int
+    cross_rank: int
+    cross_world_size: int
     store: str
     store_is_served: bool
     workers: tuple[str, ...]
@@ -53,17 +58,21 @@ def seat(entries: Sequence[Entry], place: int) -> Seat:
     me = entries[place]
     rank = order.index(me)
     mates = [entry for entry in order if entry.agent == me.agent]
+    local_rank = mates.index(me)
+    crossing = [name for name in names if sum(entry.agent == name for entry in order) > local_rank]
     same_role = [entry for entry in order if entry.role == me.role]
     with_store = next((entry for entry in order if entry.store), me)
     return Seat(
         rank=rank,
         world_size=len(order),
-        local_rank=mates.index(me),
+        local_rank=local_rank,
         local_world_size=len(mates),
         group_rank=agents[me.agent],
         group_world_size=len(agents),
         role_rank=same_role.index(me),
         role_world_size=len(same_role),
+        cross_rank=crossing.index(me.agent),
+        cross_world_size=len(crossing),
         store=with_store.store,
         store_is_served=with_store.store_is_served,
         workers=tuple(entry.address for entry in order),
