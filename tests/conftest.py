@@ -1,10 +1,17 @@
-"""What every test starts from: no trace of a surrounding job in the environment, one thread per process."""
+"""What every test starts from: no trace of a surrounding job in the environment, one thread per process, no chance."""
 
 from __future__ import annotations
 
 import os
 
+import hypothesis
 import pytest
+
+# The same examples each time, so that who has changed nothing sees no failure; random ones are for the soak. Failures
+# are told without explanations, for which every line is traced.
+PHASES = [phase for phase in hypothesis.Phase if phase is not hypothesis.Phase.explain]
+hypothesis.settings.register_profile("same each time", derandomize=True, deadline=None, phases=PHASES)
+hypothesis.settings.load_profile("same each time")
 
 # Tests start many processes on few cores. Before the first import of torch, and inherited by every child.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -57,6 +57,7 @@ class BaseJob(ABC):
         self.current_step: Step | None = None
         self.metrics: dict[str, float] = {}
         self._logged: Sums = {}
+        self._missed_logs = True  # what the others have logged before this member was there, or was unwound
         self._outstanding: list[tuple[Loader, int, int]] = []
         self._loaders: list[Loader] = []
         self._serving_key = 0
@@ -232,6 +233,7 @@ class BaseJob(ABC):
             loader.discard()
         self._outstanding.clear()
         self._logged.clear()
+        self._missed_logs = True
         self._serving_key += 1
         self._drop_gradients()
 
@@ -242,14 +244,19 @@ class BaseJob(ABC):
 
     def cast_ballot(self) -> Ballot:
         wanted = self._may_change() and self.member.change_wanted
-        return Ballot.cast(wanted, self._stop_wanted, self._logged, self._learning_rates())
+        abstains = self._missed_logs and not self._logged
+        return Ballot.cast(wanted, self._stop_wanted, self._logged, self._learning_rates(), abstains)
 
     def read_ballot(self, ballot: Ballot, ring_left: bool) -> None:
         """Take over what was agreed. `ring_left`: the ring that was voted in is gone, and with it the wish to leave it."""
         ballot.check_learning_rates()
-        means = ballot.means(sorted(self._logged))
+        if self._missed_logs and not self._logged:
+            means = {}
+        else:
+            means = ballot.means(sorted(self._logged))
         if means:
             self.metrics = means
+        self._missed_logs = False
         self._logged = {}
         if ballot.change_wanted and not ring_left:
             self.member.leave_agreed = True

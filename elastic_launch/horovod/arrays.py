@@ -1,4 +1,4 @@
-"""Collectives on numpy arrays that are waited for and change nothing that is given: what the TensorFlow faces are made of."""
+"""Collectives on numpy arrays that are waited for and change nothing that is given, for the faces of TensorFlow and Keras."""
 
 from __future__ import annotations
 

@@ -63,6 +63,7 @@ class SimulatedWorker:
     checkpoint: int = 0
     alive: bool = True
     hung: bool = False
+    late: bool = False  # not out of the last step of a ring that all leave
     leaving: bool = False
     gone_by_plan: bool = False
     evicted: bool = False  # was told so, and has not come back yet
@@ -83,6 +84,7 @@ class SimulatedAgent:
     told_end: str = ""
     announced: int = 0
     last_beat: float = 0.0
+    last_heard: float = 0.0  # by the server
     workers: list[SimulatedWorker] = field(default_factory=list)
     unanswered: dict[str, Exited] = field(default_factory=dict)
     restarts: list[int] = field(default_factory=list)
@@ -109,7 +111,10 @@ class SimulatedJob:
     def __init__(
         self, spec: JobSpec, timing: Timing = Timing(), *, instant_store: bool = True, patient: bool = False
     ) -> None:
-        """`patient`: nobody who waits at a meeting point gives up, however long a message is under way."""
+        """`patient`: nobody who waits at a meeting point gives up, however long a message is under way.
+
+        And nothing that an agent says is under way for as long as it takes to think that it is silent.
+        """
         self.patient = patient
         self.spec, self.timing, self.instant_store = spec, timing, instant_store
         self.machine = Membership(spec, timing, secret=lambda: "secret")
@@ -149,7 +154,7 @@ class SimulatedJob:
         assert not agent.dead
         if agent.connected:
             self.disconnect(agent)
-        agent.connected = True
+        agent.connected, agent.last_heard = True, self.now
         agent.to_server.clear()
         agent.to_agent.clear()
         claims = [
@@ -249,6 +254,7 @@ class SimulatedJob:
         if not agent.to_server or agent.silent:
             return False
         message = agent.to_server.popleft()
+        agent.last_heard = self.now
         if isinstance(message, (Dying, Exited)):
             self.known_dead.add(message.worker)
         self.carry_out(self.machine.said(agent.name, message, self.now))
@@ -451,6 +457,8 @@ class SimulatedJob:
         ):
             return False
         if worker.ring:
+            if worker.late:
+                return False
             old = self.rings[worker.ring]
             peers = self.ring_of(worker)
             if old.finishing:
@@ -564,7 +572,8 @@ class SimulatedJob:
     def tick(self) -> None:
         """Queued beats count as arrived: the server hears what is queued before it judges."""
         for agent in self._beating():
-            if agent.to_server and all(isinstance(message, Beat) for message in agent.to_server):
+            late = self.patient and self.now >= agent.last_heard + self.timing.lease / 2
+            if late or all(isinstance(message, Beat) for message in agent.to_server):
                 while self.deliver_to_server(agent):
                     pass
         deadline = self.machine.next_deadline()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -279,10 +280,20 @@ WEIGHTS: dict[str, int] = {
 }
 EVENTS = st.sampled_from([event for event, weight in WEIGHTS.items() for _ in range(weight)])
 
-RandomJob.TestCase.settings = settings(
-    max_examples=600,
+BRIEF = settings(
+    max_examples=400,
     stateful_step_count=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
-test_random_jobs = RandomJob.TestCase
+THOROUGH = settings(BRIEF, max_examples=20_000, derandomize=False)
+SHRINKS = pytest.mark.timeout(400)  # a failure takes minutes until it is short enough to be read
+
+
+class ManyRandomJobs(RandomJob):
+    pass
+
+
+RandomJob.TestCase.settings = BRIEF
+ManyRandomJobs.TestCase.settings = THOROUGH
+test_random_jobs = SHRINKS(RandomJob.TestCase)
+test_many_random_jobs = pytest.mark.soak(ManyRandomJobs.TestCase)

@@ -48,6 +48,11 @@ class Ring(ABC):
         if meeting is not None:
             self.guard.on_abort(lambda: meeting.abort(f"generation {generation} was aborted"))
 
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """What it is made of, in words; members of different kinds cannot form a ring."""
+
     @abstractmethod
     def connect(self) -> None:
         """Start connecting, on a thread of its own."""

@@ -36,6 +36,10 @@ class SocketRing(Ring):
         self._forming: Work[None] | None = None
         self._reductions: list[Work[Any]] = []
 
+    @property
+    def kind(self) -> str:
+        return "tcp"
+
     def connect(self) -> None:
         self._forming = self._below.start_forming(self.meeting)
 

@@ -22,19 +22,24 @@ It is called each time that the gradients are needed, inside of a graph on a thr
 """
 
 
-def average_gradients(gradients: Any, reduce: Reduce, takes_gpu_tensors: bool = False) -> Any:
+def average_gradients(
+    gradients: Any, reduce: Reduce, takes_gpu_tensors: bool = False, resources: Sequence[Any] = ()
+) -> Any:
     """`gradients` in the same structure, each one reduced: a tensor, a `tf.IndexedSlices`, or None.
 
     Eagerly, what is None here and not elsewhere comes back as a tensor, and slices do where another member has a tensor.
     Inside of a graph None stays None, and an error of `reduce` comes out as TensorFlow's: `failures.original` knows the one
     that was raised. `reduce` gets tensors in the CPU's memory, unless it takes others.
+
+    `resources` are the handles of variables that nothing in the graph may change before `reduce` has returned. What depends
+    on the gradients waits for them anyway; a step counter, or weight decay, would not.
     """
     leaves = tf.nest.flatten(gradients)
     place = _as_it_is if takes_gpu_tensors else on_cpu
     if tf.executing_eagerly():
         found = _reduced(leaves, reduce, False, place)
     else:
-        found = _reduced_in_graph(leaves, reduce, place)
+        found = _reduced_in_graph(leaves, reduce, place, resources)
     return tf.nest.pack_sequence_as(gradients, found)
 
 
@@ -48,15 +53,19 @@ def _reduced(leaves: list[Any], reduce: Reduce, all_alike: bool, place: Callable
     return [_like(leaf, found) for leaf, found in zip(leaves, reduce(given, all_alike), strict=True)]
 
 
-def _reduced_in_graph(leaves: list[Any], reduce: Reduce, place: Callable[[Any], Any]) -> list[Any]:
+def _reduced_in_graph(
+    leaves: list[Any], reduce: Reduce, place: Callable[[Any], Any], resources: Sequence[Any]
+) -> list[Any]:
     inputs = _parts(leaves)
     if not inputs:
         return leaves
 
     def call(*values: Any) -> list[Any]:
-        return _parts(_reduced(_with_parts(leaves, values), reduce, True, place))
+        return _parts(_reduced(_with_parts(leaves, values[: len(inputs)]), reduce, True, place))
 
-    outputs = tf.py_function(keeping(call), inputs, [each.dtype for each in inputs], name="average_gradients")
+    # TensorFlow keeps the order of operations that have a resource in common.
+    kinds = [each.dtype for each in inputs]
+    outputs = tf.py_function(keeping(call), [*inputs, *resources], kinds, name="average_gradients")
     found = _with_parts(leaves, outputs)
     for leaf, result in zip(leaves, found, strict=True):
         if isinstance(leaf, tf.IndexedSlices):

@@ -17,7 +17,7 @@ from ..ring.gradients import sum_gradients
 from ..state.arrays import ArrayReplica, array_of
 from . import failures
 from .gradients import average_gradients
-from .variables import by_path
+from .variables import by_path, handle_of
 
 if TYPE_CHECKING:
     from ..checkpoint import Checkpoints
@@ -47,6 +47,9 @@ class Job(ArrayJob):
         self._bucket = bucket
         self._untrained = [v for variables in models.values() for v in variables.values() if not v.trainable]
         self._kept: list[Any] = []
+        replicated = [v for variables in models.values() for v in variables.values()]
+        replicated += [v for optimizer in optimizers.values() for v in optimizer.variables]
+        self._handles = [handle for variable in replicated if (handle := handle_of(variable)) is not None]
         super().__init__(control, replica, self.make_ring, seed, checkpoints)
         self._registered()
 
@@ -59,7 +62,7 @@ class Job(ArrayJob):
         """
         if self.current_step is None:
             raise UsageError("job.average_gradients is called inside a block: put the step into `with job.step():`")
-        return average_gradients(gradients, self._reduce)
+        return average_gradients(gradients, self._reduce, resources=self._handles)
 
     def loader(
         self,

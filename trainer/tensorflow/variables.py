@@ -23,3 +23,10 @@ def by_path(name: str, variables: Iterable[Any] | None, names: list[str] | None 
     if len(set(paths)) < len(paths):
         paths = [f"{number}/{path}" for number, path in enumerate(paths)]
     return dict(zip(paths, found, strict=True))
+
+
+def handle_of(variable: Any) -> Any:
+    """The resource behind TensorFlow's variable, or the one that Keras has wrapped; None if it has none."""
+    if hasattr(variable, "handle"):
+        return variable.handle
+    return getattr(variable.value, "handle", None)

@@ -1,20 +1,17 @@
 """Which of this process's sockets belong to the ring: learnt from the addresses that gloo publishes through the store.
 
 Gloo cannot abort. Its connected sockets can be shut down from outside, which wakes most of its waits; they are found by
-matching every descriptor's own and peer address against the listeners that gloo announced. The listeners themselves are
-never shut: gloo ends the process when that happens.
+matching every descriptor's own and peer address against the listeners that gloo announced.
 """
 
 from __future__ import annotations
 
-import os
 import socket
-import stat
 import struct
 import threading
-from ipaddress import ip_address
 
-Address = tuple[str, int]
+from ...ring.connected import Address, normalised, shut_connected_to
+
 _SOCKADDR_STORAGE = 128
 
 
@@ -36,16 +33,10 @@ def published_address(value: bytes) -> Address | None:
     family = int.from_bytes(raw[:2], "little")
     port = int.from_bytes(raw[2:4], "big")
     if family == socket.AF_INET:
-        return _normalise(socket.inet_ntop(socket.AF_INET, raw[4:8]), port)
+        return normalised(socket.inet_ntop(socket.AF_INET, raw[4:8]), port)
     if family == socket.AF_INET6:
-        return _normalise(socket.inet_ntop(socket.AF_INET6, raw[8:24]), port)
+        return normalised(socket.inet_ntop(socket.AF_INET6, raw[8:24]), port)
     return None
-
-
-def _normalise(host: str, port: int) -> Address:
-    address = ip_address(host.partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None)
-    return str(mapped or address), port
 
 
 class RingAddresses:
@@ -65,29 +56,4 @@ class RingAddresses:
         """Shut down every connected socket of this process that has one of the listeners at either end; returns how many."""
         with self._lock:
             known = set(self._known)
-        if not known:
-            return 0
-        return sum(_shut_if_known(int(name), known) for name in os.listdir("/proc/self/fd"))
-
-
-def _shut_if_known(descriptor: int, known: set[Address]) -> bool:
-    try:
-        copy = os.dup(descriptor)
-    except OSError:
-        return False  # closed meanwhile
-    if not stat.S_ISSOCK(os.fstat(copy).st_mode):
-        os.close(copy)
-        return False
-    with socket.socket(fileno=copy) as duplicate:
-        try:
-            if duplicate.family not in (socket.AF_INET, socket.AF_INET6):
-                return False
-            if duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                return False
-            ends = (_normalise(*duplicate.getsockname()[:2]), _normalise(*duplicate.getpeername()[:2]))
-            if known.isdisjoint(ends):
-                return False
-            duplicate.shutdown(socket.SHUT_RDWR)
-        except (OSError, ValueError):
-            return False
-    return True
+        return shut_connected_to(known)

@@ -42,6 +42,10 @@ class TorchRing(Ring):
         self._cuda_settled = False
         self.guard.on_abort(self._shut_sockets)
 
+    @property
+    def kind(self) -> str:
+        return f"{self.options.backend} for PyTorch" + (", with NCCL" if self.options.cuda else "")
+
     def connect(self) -> None:
         store, address = self._store("ring"), self.options.address
         if self.options.backend == "tcp":
