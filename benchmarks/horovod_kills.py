@@ -49,13 +49,14 @@ def main() -> None:
             print(launcher, json.dumps(trials[launcher][-1]), file=sys.stderr, flush=True)
     print(json.dumps(machine()))
     print(f"{asked.workers} workers, {asked.trials} kills under each launcher; kill to the survivors' next commit")
-    print("\n| launcher | step | median | worst | of which dying | jobs that failed |")
-    print("|---|---|---|---|---|---|")
+    print("\n| launcher | step | median | worst | of which dying | survivors that died of it | jobs that failed |")
+    print("|---|---|---|---|---|---|---|")
     for launcher, found in trials.items():
         step, died = (median(trial[name] for trial in found) for name in ("step_ms", "died_ms"))
         recovery = summarise([trial["all_ms"] for trial in found if "all_ms" in trial])
         numbers = f"{recovery.median:.0f} ms | {recovery.worst:.0f} ms | {died:.0f} ms"
-        print(f"| {launcher} | {step:.0f} ms | {numbers} | {len(found) - recovery.count} |")
+        also = sum(trial.get("also_lost", 0) for trial in found)
+        print(f"| {launcher} | {step:.0f} ms | {numbers} | {also:.0f} | {len(found) - recovery.count} |")
     if asked.out is not None:
         asked.out.write_text(json.dumps({"machine": machine(), "trials": trials}, indent=1) + "\n")
 
@@ -76,14 +77,20 @@ def _trial(launcher: str, workers: int, generator: random.Random) -> dict[str, f
             trial = {"step_ms": step_ms, "died_ms": died_ms}
             survivors = [each for each in members if each is not victim]
             try:
-                wait_for(
-                    lambda: all(_after(each, killed_at, workers) for each in survivors), _LIMIT, "the next commits", job
-                )
+                going_on = wait_for(lambda: _going_on(survivors, killed_at, workers), _LIMIT, "the next commits", job)
             except BenchmarkError as error:
                 print(f"{launcher}: {error}", file=sys.stderr)
                 return trial
-            since = [(_after(each, killed_at, workers)[0].time - killed_at) / 1e6 for each in survivors]
-    return {**trial, "first_ms": min(since), "all_ms": max(since)}
+            if len(going_on) < len(survivors):
+                print(f"{launcher}: {job.output[-3000:]}", file=sys.stderr)
+            since = [(_after(each, killed_at, workers)[0].time - killed_at) / 1e6 for each in going_on]
+    return {**trial, "also_lost": len(survivors) - len(going_on), "first_ms": min(since), "all_ms": max(since)}
+
+
+def _going_on(survivors: list[Recorded], killed_at: int, workers: int) -> list[Recorded]:
+    """Those that have not died of it, once each of them has committed again."""
+    living = [each for each in survivors if psutil.pid_exists(each.pid)]
+    return living if all(_after(each, killed_at, workers) for each in living) else []
 
 
 def _alone_on_its_host(members: list[Recorded]) -> Recorded:
