@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from . import collectives, world
@@ -27,3 +28,7 @@ def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet 
     """Everybody's, by rank."""
     check_global(process_set)
     return [from_bytes(each) for each in collectives.gather_bytes(world.current().engine, to_bytes(obj), name)]
+
+
+of_any_rank: list[Callable[..., Any]] = [broadcast_object]
+"""Functions that give everybody the object of the rank that they are told as `root_rank`."""

@@ -1,4 +1,4 @@
-"""The process of a worker that says `import horovod`: `python -m elastic_launch.horovod.running [--module] SCRIPT ...`."""
+"""The process of a worker that imports horovod: `python -m elastic_launch.horovod.running [--module] SCRIPT [ARGUMENTS]`."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from .. import collectives, world
-from ..objects import broadcast_object
+from ..objects import of_any_rank
 from .exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 T = TypeVar("T")
@@ -98,8 +98,8 @@ def _copied(value: Any) -> Any:
 
 def from_source(bcast_object: Callable[..., Any], value: Any) -> Any:
     """The `value` of the member whose state counts; a function of the user's own gives that of rank 0."""
-    if bcast_object is broadcast_object:
-        return broadcast_object(value, root_rank=world.current().source())
+    if bcast_object in of_any_rank:
+        return bcast_object(value, root_rank=world.current().source())
     return bcast_object(value)
 
 

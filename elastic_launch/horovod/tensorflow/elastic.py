@@ -11,9 +11,8 @@ import tensorflow as tf
 from .. import arrays, world
 from ..basics import rank
 from ..common.elastic import ObjectState, State, run_fn
-from ..objects import broadcast_object
 from .bridge import array_of, translated
-from .functions import _refuse_session
+from .functions import _refuse_session, broadcast_object
 
 __all__ = ["ObjectState", "State", "TensorFlowKerasState", "TensorFlowState", "run"]
 

@@ -1,5 +1,19 @@
-"""The state and the callbacks by the name under which scripts import them."""
+"""The states and the callbacks by the names under which scripts import them."""
 
-from ..._keras.elastic import CommitStateCallback, KerasState, UpdateBatchStateCallback, UpdateEpochStateCallback, run
+from ..._keras.elastic import (
+    CommitStateCallback,
+    KerasState,
+    TensorFlowKerasState,
+    UpdateBatchStateCallback,
+    UpdateEpochStateCallback,
+    run,
+)
 
-__all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]
+__all__ = [
+    "CommitStateCallback",
+    "KerasState",
+    "TensorFlowKerasState",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+    "run",
+]

@@ -48,6 +48,9 @@ class _StateDictHandler(StateHandler):
 
 
 class ModelStateHandler(_StateDictHandler):
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__(model)
+
     def restore(self) -> None:
         self.value.load_state_dict(self._saved)  # which copies
 
@@ -56,11 +59,17 @@ class ModelStateHandler(_StateDictHandler):
 
 
 class OptimizerStateHandler(_StateDictHandler):
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        super().__init__(optimizer)
+
     def sync(self) -> None:
         broadcast_optimizer_state(self.value, root_rank=world.current().source())
 
 
 class SamplerStateHandler(_StateDictHandler):
+    def __init__(self, sampler: ElasticSampler) -> None:
+        super().__init__(sampler)
+
     def sync(self) -> None:
         state = self.value.state_dict()
         self.value.load_state_dict(broadcast_object(state, root_rank=world.current().source()))
