@@ -62,7 +62,7 @@ def test_computing_changes_no_variable_and_each_rank_draws_at_random_by_itself()
         np.testing.assert_array_equal(np.array(variable), before[name], err_msg=name)
     for a, b in zip(first, again, strict=True):
         assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True)), "the same seed, step and rank"
-    gradients = [[array for array in results if array.shape == (8, 3)][0] for results in first]
+    gradients = [next(array for array in results if array.shape == (8, 3)) for results in first]
     assert len({each.tobytes() for each in gradients}) == 3, "each rank drops other inputs"
     local = [[array for array in results if array.shape == (2,)] for results in first]
     assert all(np.array_equal(a, b) for a, b in zip(local[0], local[2], strict=True)), "states of seeds move alike"
