@@ -29,6 +29,7 @@ from ...rendezvous.messages import (
     Release,
     Released,
     ToWorker,
+    Welcome,
 )
 from ...rendezvous.progress import Progress
 from .. import exits
@@ -73,6 +74,8 @@ class HorovodWorker(Worker):
         self._has_finished = False
         self._is_let_go = False
         self._ended = False
+        self._hang_timeout = Welcome(0).hang_timeout
+        self._patience: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._finishing: asyncio.Task[None] | None = None
         process_hooks = ProcessHooks(self._came, self._holds_the_state, self._process_has_ended)
@@ -93,6 +96,8 @@ class HorovodWorker(Worker):
         if isinstance(message, Announce):
             if self._announce is None or message.generation > self._announce.generation:
                 self._announced(message)
+        elif isinstance(message, Welcome):
+            self._hang_timeout = message.hang_timeout
         elif isinstance(message, Release):
             self._released(message)
         elif isinstance(message, Evicted):
@@ -203,9 +208,15 @@ class HorovodWorker(Worker):
         self._holds, self._has_seen_state = self._taken, True
 
     def _call(self, ring_is_broken: bool) -> None:
+        self._do(self._process.keep_calling())
         if ring_is_broken:
             self._process.break_ring()
-        self._do(self._process.keep_calling())
+            limit = self._hang_timeout
+            self._patience = self._loop.call_later(limit, self._give_up, limit)
+
+    def _give_up(self, limit: float) -> None:
+        self.fault = f"hung: its ring broke, and it has not come for a place in another one within {limit:g} s"
+        self._process.send_signal(signal.SIGKILL)
 
     async def _take_place(self, announce: Announce) -> None:
         self._place = None
@@ -250,6 +261,9 @@ class HorovodWorker(Worker):
         if self._task is not None:
             self._task.cancel()
             self._task = None
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         if self._forming is not None:
             self._forming.close()
             self._forming = None

@@ -17,20 +17,25 @@ class HorovodLab(Lab):
         super().__init__(folder)
         self._environment = {"PYTHONPATH": f"{ROOT}:{horovod}"}
 
-    def train(self, *flags: str, script: str = "train.py", **options: Any) -> Command:
-        return self.launch(*flags, script=str(SCRIPTS / script), environment=self._environment, **options)
+    def train(self, *flags: str, script: str = "train.py", gloo_timeout: int = 30, **options: Any) -> Command:
+        """`gloo_timeout` in seconds; the other options are the script's."""
+        environment = {**self._environment, "HOROVOD_GLOO_TIMEOUT_SECONDS": str(gloo_timeout)}
+        return self.launch(*flags, script=str(SCRIPTS / script), environment=environment, **options)
 
     def world_size(self) -> int:
-        steps = self.journal("step")
-        return int(steps[-1]["world_size"]) if steps else 0
+        """Of the newest ring; 0 while not all of it are there and have made a step."""
+        newest = self.journal("ring")[-1:]
+        size = int(newest[0]["world_size"]) if newest else 0
+        ring = self.journal("ring")[-size:] if size else []
+        if {entry["rank"] for entry in ring} != set(range(size)):
+            return 0
+        stepping = {entry["pid"] for entry in self.journal("step") if entry["time"] > ring[-1]["time"]}
+        return size if stepping == {entry["pid"] for entry in ring} else 0
 
     def newest_ring(self) -> list[int]:
-        """Its processes, in the order of their ranks."""
-        pids: dict[int, int] = {}
-        for entry in self.journal("step"):
-            if entry["world_size"] == self.world_size():
-                pids[int(entry["rank"])] = int(entry["pid"])
-        return [pids[rank] for rank in sorted(pids)]
+        """Its processes, in the order of their ranks; to be asked where `world_size` is not 0."""
+        ring = self.journal("ring")[-self.world_size() :]
+        return [int(entry["pid"]) for entry in sorted(ring, key=lambda entry: int(entry["rank"]))]
 
     def pid_of_rank(self, rank: int) -> int:
         return self.newest_ring()[rank]

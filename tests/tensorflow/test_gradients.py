@@ -152,7 +152,7 @@ def test_torch_sums_tensors_where_they_are(rings: Rings) -> None:
         weight = (0.0, 0.5)[ring.rank]
 
         def reduce(given: list[Any], all_alike: bool) -> list[Any]:
-            return sum_gradients(ring, given, weight, all_alike, on_gpu.GpuSums(TorchRing(ring), weight, bucket=1000))
+            return sum_gradients(ring, given, weight, all_alike, on_gpu.GpuSums(TorchRing(ring), weight, 1000, "CPU:0"))
 
         value = (float("nan"), 4.0)[ring.rank]
         table = tf.IndexedSlices(tf.fill((1, 2), value), tf.constant([ring.rank]))

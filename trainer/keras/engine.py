@@ -22,11 +22,13 @@ SHARE, COUNTED, FIRST = range(3)
 class Results:
     """What one step of one member, or summed of all members, does to the variables. Lists of the backend's tensors.
 
-    `gradients` are those of the loss, not yet applied. `metrics`, `floats` and `counters` are changes of the variables of
+    `gradients` are those of the loss, not yet applied; `tables` those that touch some rows of a variable (embeddings): rows'
+    values and rows' numbers, in turn, of one after the other. `metrics`, `floats` and `counters` are changes of the variables of
     these roles, `logs` the step's own scalars where the model has a `train_step` of its own. `local` are the new values of
     what each member moves by itself.
     """
 
+    tables: list[Any]
     gradients: list[Any]
     metrics: list[Any]
     floats: list[Any]
@@ -38,13 +40,13 @@ class Results:
         return [getattr(self, field.name) for field in fields(self)]
 
     def exchanged(self) -> list[list[Any]]:
-        """All but `local`."""
-        return self.lists()[:-1]
+        """What is summed: all but `tables` and `local`."""
+        return self.lists()[1:-1]
 
-    def replaced(self, exchanged: list[list[Any]]) -> Results:
-        """With other lists in the place of those of `exchanged`."""
+    def replaced(self, tables: list[Any], exchanged: list[list[Any]]) -> Results:
+        """With other tables, and other lists in the place of those of `exchanged`."""
         gradients, metrics, floats, counters, logs = exchanged
-        return Results(gradients, metrics, floats, counters, logs, self.local)
+        return Results(tables, gradients, metrics, floats, counters, logs, self.local)
 
 
 @dataclass(frozen=True)
@@ -93,12 +95,15 @@ class Engine(ABC):
         """Forward, loss, backward and metrics on `batch`; the model and its optimizer stay as they were."""
 
     @abstractmethod
-    def pack(self, results: Results, share: Share) -> Arrays:
-        """The results weighted with this member's share, so that their sums over the members are those of the global batch."""
+    def pack(self, results: Results, share: Share) -> tuple[Arrays, Arrays]:
+        """The results weighted with this member's share, so that their sums over the members are those of the global batch.
+
+        And beside these sums the tables, of which every member needs the rows of all, one's behind the other's.
+        """
 
     @abstractmethod
-    def unpack(self, arrays: Arrays, own: Results) -> Results:
-        """The summed results; from `own` comes what is not exchanged."""
+    def unpack(self, sums: Arrays, tables: Arrays, own: Results) -> Results:
+        """The results of all; from `own` comes what is not exchanged."""
 
     @abstractmethod
     def apply(self, results: Results) -> dict[str, Any]:

@@ -147,9 +147,8 @@ class Fit:
             with self._job.step() as step:
                 results = self._engine.compute(batch, self._job.rank)
                 if self._job.world_size > 1:
-                    arrays = self._engine.pack(results, Share(self._job.rank, self._job.gradient_weight))
-                    self._job.sum_in_step(arrays)
-                    results = self._engine.unpack(arrays, results)
+                    sums, tables = self._engine.pack(results, Share(self._job.rank, self._job.gradient_weight))
+                    results = self._engine.unpack(*self._job.exchange(sums, tables), results)
                 step.vote()
                 logs = self._engine.apply(results)
             if not step.committed:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 import xxhash
 
-from ..array_job import ArrayJob
+from ..array_job import Array, ArrayJob
 from ..control import Control
 from ..data.serving import Loader
 from ..joining import enter
 from ..ring.ring import Ring
+from ..ring.tcp.turns import Work
 from ..state.arrays import ArrayReplica
 from ..state.tree import pack
 from ..units import agree
@@ -66,6 +67,27 @@ class FitJob(ArrayJob):
         """What `compute` gives, agreed by all members; between steps."""
         self._check_between_steps("an evaluation")
         return agree(self.member, compute)
+
+    def exchange(self, sums: Sequence[Array], tables: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+        """As reductions of the current step: the sums, in place, and for each of the `tables` the rows of all members.
+
+        Rows are in the order of ranks, as they would be if one worker had the whole batch. Raises `RingError`.
+        """
+        ring = self.training_ring()
+        assert ring is not None
+        works: list[Work[Any]] = [ring.start_allreduce(array) for array in sums]
+        gathered = []
+        if tables:
+            lengths = np.frombuffer(b"".join(ring.gather_bytes(np.array([len(t) for t in tables]).tobytes())), np.int64)
+            for number, table in enumerate(tables):
+                places = [
+                    np.empty((length, *table.shape[1:]), table.dtype) for length in lengths[number :: len(tables)]
+                ]
+                works.append(ring.start_allgather(table, places))
+                gathered.append(places)
+        for work in works:
+            work.wait()
+        return list(sums), [np.concatenate(places) for places in gathered]
 
     def undo_block(self) -> None:
         """Nothing: a step changes no variable before it is agreed."""

@@ -32,7 +32,7 @@ class TensorFlowEngine(Engine):
         self._test = self._function(self._test_step)
         self._pack = tf.function(self._pack_results, autograph=False)
         self._unpack = tf.function(self._unpack_results, autograph=False)
-        self._with_gradient: list[Any] = []
+        self._with_gradient: list[tuple[Any, bool]] = []
         self.knows_batch_size = bool(model.run_eagerly)
 
     def prepare(self, batch: Any) -> None:
@@ -46,12 +46,14 @@ class TensorFlowEngine(Engine):
     def compute(self, batch: Any, rank: int) -> Results:
         return Results(*self._compute(_tensors(batch), tf.constant(stream_offset(rank))))
 
-    def pack(self, results: Results, share: Share) -> Arrays:
+    def pack(self, results: Results, share: Share) -> tuple[Arrays, Arrays]:
         weights = tf.constant(share.weights(), tf.float64)
-        return [np.array(flat) for flat in self._pack(results.exchanged(), weights)]
+        sums = [np.array(flat) for flat in self._pack(results.exchanged(), weights)]
+        return sums, [array.numpy() for array in self._weighted_tables(results.tables, share.weight)]
 
-    def unpack(self, arrays: Arrays, own: Results) -> Results:
-        return own.replaced(self._unpack([tf.convert_to_tensor(array) for array in arrays], own.exchanged()))
+    def unpack(self, sums: Arrays, tables: Arrays, own: Results) -> Results:
+        summed = self._unpack([tf.convert_to_tensor(array) for array in sums], own.exchanged())
+        return own.replaced([tf.convert_to_tensor(array) for array in tables], summed)
 
     def apply(self, results: Results) -> dict[str, Any]:
         return self.merge_logs(self._apply(*results.lists()), results.logs)
@@ -72,11 +74,13 @@ class TensorFlowEngine(Engine):
         after = self._read(self.roles.changing())
         self._put_back(before)
         pairs = [(g, v) for g, v in zip(captured.gradients, captured.variables, strict=True) if g is not None]
-        self._with_gradient = [variable for _, variable in pairs]
-        gradients = [tf.convert_to_tensor(gradient) for gradient, _ in pairs]
+        self._with_gradient = [(variable, isinstance(gradient, tf.IndexedSlices)) for gradient, variable in pairs]
+        tables = [gradient for gradient, _ in pairs if isinstance(gradient, tf.IndexedSlices)]
+        gradients = [gradient for gradient, _ in pairs if not isinstance(gradient, tf.IndexedSlices)]
         metrics, floats, counters, local = self.roles.split(after)
         metrics_before, floats_before, counters_before, _ = self.roles.split(before)
         return [
+            [part for table in tables for part in (table.values, tf.cast(table.indices, tf.int64))],
             gradients,
             _changes(metrics, metrics_before),
             _changes(floats, floats_before),
@@ -86,7 +90,14 @@ class TensorFlowEngine(Engine):
         ]
 
     def _apply_step(
-        self, gradients: _Tensors, metrics: _Tensors, floats: _Tensors, counters: _Tensors, _: _Tensors, local: _Tensors
+        self,
+        tables: _Tensors,
+        gradients: _Tensors,
+        metrics: _Tensors,
+        floats: _Tensors,
+        counters: _Tensors,
+        _: _Tensors,
+        local: _Tensors,
     ) -> Any:
         roles = self.roles
         for variable, change in zip(
@@ -96,8 +107,8 @@ class TensorFlowEngine(Engine):
             variable.assign(tf.cast(tf.cast(variable.value, wide) + change, variable.dtype))
         for variable, value in zip(roles.local, local, strict=True):
             variable.assign(value)
-        if gradients:
-            self.optimizer.apply(gradients, self._with_gradient)
+        if self._with_gradient:
+            self.optimizer.apply(self._in_order(tables, gradients), [variable for variable, _ in self._with_gradient])
         return self.metrics_result()
 
     def _test_step(self, data: Any) -> _Tensors:
@@ -135,6 +146,21 @@ class TensorFlowEngine(Engine):
         if self.model.run_eagerly:
             return function
         return tf.function(function, autograph=False, reduce_retracing=True, jit_compile=self.model.jit_compile or None)
+
+    def _in_order(self, tables: _Tensors, gradients: _Tensors) -> list[Any]:
+        """The gradients as the optimizer was to apply them."""
+        dense, parts = iter(gradients), iter(tables)
+        return [
+            tf.IndexedSlices(next(parts), next(parts), tf.constant(tuple(variable.shape), tf.int64))
+            if is_table
+            else next(dense)
+            for variable, is_table in self._with_gradient
+        ]
+
+    def _weighted_tables(self, tables: _Tensors, weight: float) -> _Tensors:
+        if weight == 0.0:
+            return [part[:0] for part in tables]
+        return [part * tf.cast(weight, part.dtype) if i % 2 == 0 else part for i, part in enumerate(tables)]
 
     def _read(self, variables: list[Any]) -> _Tensors:
         return [tf.identity(variable.value) for variable in variables]

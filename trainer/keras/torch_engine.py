@@ -38,6 +38,7 @@ class TorchEngine(Engine):
         metrics, floats, counters, local = roles.split(after)
         metrics_before, floats_before, counters_before, _ = roles.split(before)
         return Results(
+            [],
             [gradient for gradient, _ in pairs],
             _changes(metrics, metrics_before),
             _changes(floats, floats_before),
@@ -46,7 +47,7 @@ class TorchEngine(Engine):
             local,
         )
 
-    def pack(self, results: Results, share: Share) -> Arrays:
+    def pack(self, results: Results, share: Share) -> tuple[Arrays, Arrays]:
         weights = share.weights()
         flat: dict[torch.dtype, _Tensors] = {torch.float32: [], torch.float64: []}
         lists = results.exchanged()
@@ -55,10 +56,10 @@ class TorchEngine(Engine):
                 value = tensor.detach().to(_wire_type(tensor)).reshape(-1)
                 # Set to zero, not multiplied: the sample that stood in may have given anything, NaN too.
                 flat[value.dtype].append(value * weights[kind] if weights[kind] else torch.zeros_like(value))
-        return [np.array(torch.cat(tensors).cpu().numpy()) for tensors in flat.values() if tensors]
+        return [np.array(torch.cat(tensors).cpu().numpy()) for tensors in flat.values() if tensors], []
 
-    def unpack(self, arrays: Arrays, own: Results) -> Results:
-        flats = {flat.dtype: flat for flat in map(torch.from_numpy, arrays)}
+    def unpack(self, sums: Arrays, tables: Arrays, own: Results) -> Results:
+        flats = {flat.dtype: flat for flat in map(torch.from_numpy, sums)}
         at = dict.fromkeys(flats, 0)
 
         def take(like: torch.Tensor) -> torch.Tensor:
@@ -67,7 +68,7 @@ class TorchEngine(Engine):
             at[wire] = start + like.numel()
             return flats[wire][start : at[wire]].reshape(like.shape).to(device=like.device, dtype=like.dtype)
 
-        return own.replaced([[take(tensor) for tensor in tensors] for tensors in own.exchanged()])
+        return own.replaced([], [[take(tensor) for tensor in tensors] for tensors in own.exchanged()])
 
     def apply(self, results: Results) -> dict[str, Any]:
         roles = self.roles

@@ -14,9 +14,12 @@ from ..control import Control
 from ..data.arrays import ArrayLoader
 from ..ring.fusing import FusedSum
 from ..ring.gradients import sum_gradients
+from ..ring.sockets import SocketRing
 from ..state.arrays import ArrayReplica, array_of
 from . import failures
 from .gradients import average_gradients
+from .on_gpu import GpuSums
+from .rings import ring_maker
 from .variables import by_path, handle_of
 
 if TYPE_CHECKING:
@@ -50,7 +53,9 @@ class Job(ArrayJob):
         replicated = [v for variables in models.values() for v in variables.values()]
         replicated += [v for optimizer in optimizers.values() for v in optimizer.variables]
         self._handles = [handle for variable in replicated if (handle := handle_of(variable)) is not None]
-        super().__init__(control, replica, self.make_ring, seed, checkpoints)
+        make_ring = ring_maker()
+        self._on_gpu = make_ring is not SocketRing
+        super().__init__(control, replica, make_ring, seed, checkpoints)
         self._registered()
 
     def average_gradients(self, gradients: Any) -> Any:
@@ -62,7 +67,7 @@ class Job(ArrayJob):
         """
         if self.current_step is None:
             raise UsageError("job.average_gradients is called inside a block: put the step into `with job.step():`")
-        return average_gradients(gradients, self._reduce, resources=self._handles)
+        return average_gradients(gradients, self._reduce, self._on_gpu, self._handles)
 
     def loader(
         self,
@@ -110,7 +115,7 @@ class Job(ArrayJob):
         self._kept = [array_of(variable) for variable in self._untrained]
 
     def _seed(self, value: int) -> None:
-        tf.random.set_seed(value)
+        """Nothing: to set TensorFlow's seed empties its caches. Keras's seed generators are variables, and so replicated."""
 
     def _learning_rates(self) -> list[float]:
         return [float(np.asarray(optimizer.learning_rate)) for optimizer in self._optimizers]
@@ -119,7 +124,8 @@ class Job(ArrayJob):
         step, ring = self.current_step, self.training_ring()
         assert step is not None
         if ring is not None:
-            total = FusedSum(ring, self.gradient_weight, self._bucket)
+            sums: Any = GpuSums if self._on_gpu else FusedSum
+            total = sums(ring, self.gradient_weight, self._bucket)
             gradients = sum_gradients(ring, gradients, self.gradient_weight, all_alike, total)
         step.vote()
         return gradients

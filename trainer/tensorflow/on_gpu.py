@@ -25,17 +25,19 @@ class TorchRing(Protocol):
 class GpuSums:
     """The sums over all members of `weight` times each tensor, as tensors of TensorFlow; small ones share a bucket."""
 
-    def __init__(self, ring: TorchRing, weight: float, bucket: int = BUCKET) -> None:
+    def __init__(self, ring: TorchRing, weight: float, bucket: int = BUCKET, device: str = "GPU:0") -> None:
         self._torch: Any = sys.modules["torch"]
         self._ring = ring
         self._weight = weight
         self._bucket = bucket
+        self._device = device
         self._waiting: dict[Any, list[tuple[int, Any]]] = {}
         self._results: list[Any] = []
         tf.test.experimental.sync_devices()  # torch's streams do not wait for TensorFlow's
 
     def add(self, array: Any) -> None:
-        capsule = tf.experimental.dlpack.to_dlpack(tf.convert_to_tensor(array))
+        with tf.device(self._device):
+            capsule = tf.experimental.dlpack.to_dlpack(tf.identity(array))
         tensor = self._torch.utils.dlpack.from_dlpack(capsule)
         waiting = self._waiting.setdefault(tensor.dtype, [])
         waiting.append((len(self._results), tensor))
