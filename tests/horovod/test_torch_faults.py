@@ -95,8 +95,14 @@ def test_one_that_had_not_received_the_state_does_not_begin_from_nothing(lab: Ho
 
 
 @pytest.mark.soak
-def test_a_script_of_a_fixed_size_ends_with_an_error_when_a_worker_is_lost(lab: HorovodLab) -> None:
-    command = lab.run(SCRIPT, "-np", "2", "--max-restarts", "0", epochs=99, pause=0.01)
-    lab.wait_for_total(5)
+def test_a_script_that_knows_of_no_change_starts_again_when_a_worker_is_lost(lab: HorovodLab) -> None:
+    command = lab.run("torch_starting_again.py", "-np", "2", steps=10_000)
+    lab.wait_for_total(25)
     lab.kill_at(1)
-    assert command.wait() != 0, command.output
+    lab.wait(lambda: len(lab.journal("entered", size=2)) == 4, 60, "both to start again")
+    lab.wait_for_total(lab.total() + 20)
+    lab.finish()
+    assert command.wait() == 0, command.output
+    again = [entry["total"] for entry in lab.journal("entered")][2:]
+    assert len(again) == 2 and again[0] == again[1] and again[0] >= 20 and again[0] % 10 == 0, again
+    lab.ends(2)
