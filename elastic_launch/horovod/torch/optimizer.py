@@ -68,6 +68,8 @@ class _DistributedOptimizer:
         """Also ends what was begun with gradients of another time: `elastic` restores by this."""
         self._reducer.forget()
         super().load_state_dict(state_dict)  # type: ignore[misc]
+        # Schedulers that were made with the optimizer from before are to set the rates of this one.
+        vars(self._unwrapped).update({name: vars(self)[name] for name in ("state", "param_groups")})
 
 
 def DistributedOptimizer(
