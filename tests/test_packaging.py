@@ -47,7 +47,7 @@ def fails(code: str, cwd: Path) -> str:
 
 def modules(source: Path) -> list[str]:
     """Every module of the package, as a path that starts with elastic_launch/."""
-    own = list((source / "elastic_launch").glob("*.py"))
+    own = [*(source / "elastic_launch").glob("*.py"), *(source / "elastic_launch" / "horovod").rglob("*.py")]
     linked = [path for folder in FOLDERS for path in (source / folder).rglob("*.py")]
     found = [path.relative_to(source).as_posix() for path in own + linked]
     return sorted(f"elastic_launch/{name.removeprefix('elastic_launch/')}" for name in found)

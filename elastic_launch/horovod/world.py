@@ -5,6 +5,7 @@ All contact with the trainer is here. The trainer copies no state for it: `elast
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import msgspec
@@ -14,12 +15,14 @@ from ..rendezvous.messages import Finished, Registered
 from ..trainer import joining
 from ..trainer.control import Control
 from ..trainer.exchange import Decision
-from ..trainer.member import Member
+from ..trainer.member import Member, Stale
 from ..trainer.ring.sockets import SocketRing
 from . import collectives
 from .carrier import Carrier
 from .engine import Engine
 from .places import Place, Seat, place
+
+STALE = 66  # exit code of a worker that is to be started afresh, free of charge
 
 
 class NotInitialized(UsageError, ValueError):
@@ -30,7 +33,10 @@ class NotInitialized(UsageError, ValueError):
 
 
 class NoState:
-    """What the trainer would copy to those that join: nothing."""
+    """What the trainer would copy to those that join: nothing. A script that `starts_again` may do so from its checkpoint."""
+
+    def __init__(self, starts_again: bool) -> None:
+        self._starts_again = starts_again
 
     def structure_digest(self) -> str:
         return ""
@@ -51,7 +57,7 @@ class NoState:
         return 0
 
     def newest_checkpoint(self) -> int:
-        return 0
+        return int(self._starts_again)
 
     def bring_together(self, ring: Any, decision: Decision, secret: str, address: str) -> None:
         pass
@@ -66,11 +72,15 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
 
 
 class World:
-    """Used by the main thread, but for the engine's own."""
+    """Used by the main thread, but for the engine's own.
 
-    def __init__(self, control: Control) -> None:
+    Where the script knows of no change (`starts_again`), its process ends when a worker is lost, and is started afresh.
+    """
+
+    def __init__(self, control: Control, starts_again: bool = False) -> None:
         self._control = control
-        self._member = Member(control, NoState(), SocketRing)  # type: ignore[arg-type]
+        self._starts_again = starts_again
+        self._member = Member(control, NoState(starts_again), SocketRing)  # type: ignore[arg-type]
         self._member.step_number = lambda: self.commits
         self._carrier: Carrier | None = None
         self._engine: Engine | None = None
@@ -87,7 +97,28 @@ class World:
     def engine(self) -> Engine:
         if self._engine is None:
             raise NotInitialized()
+        if self._starts_again and self._is_leaving:
+            raise Stale()  # who is left starts again
         return self._engine
+
+    @property
+    def code_of_failure(self) -> int:
+        """Exit code of a script that ends with an error."""
+        if not self._starts_again or not (self.is_broken or self._is_leaving):
+            return 1
+        print(
+            "elastic: a worker was lost, which this script knows nothing of: it starts again",
+            file=sys.stderr,
+            flush=True,
+        )
+        return STALE
+
+    @property
+    def _is_leaving(self) -> bool:
+        """A generation without this worker is announced."""
+        announced = self._control.announced
+        without = announced is not None and (self._control.rank_in(announced) or 0) < 0
+        return without or self._control.may_leave is not None
 
     @property
     def is_open(self) -> bool:
@@ -211,6 +242,7 @@ def source_of(claims: list[Claim]) -> int:
 
 
 _world: World | None = None
+_scripts_start_again = False
 
 
 def current() -> World:
@@ -224,10 +256,16 @@ def is_initialized() -> bool:
     return _world is not None and _world.is_open
 
 
+def let_scripts_start_again() -> None:
+    """The script of this process has no function that is called again after a change."""
+    global _scripts_start_again
+    _scripts_start_again = True
+
+
 def init() -> None:
     """Become a member of the job, or a job of one where no agent started this process. Nothing happens the second time."""
     global _world
     if _world is None:
-        _world = joining.enter(lambda control, checkpoints: World(control))  # type: ignore[type-var]
+        _world = joining.enter(lambda control, checkpoints: World(control, _scripts_start_again))  # type: ignore[type-var]
     if not _world.is_open:
         _world.open()
