@@ -23,9 +23,9 @@ from .errors import (
 
 if TYPE_CHECKING:
     from .trainer.data.sampler import ElasticSampler
-    from .trainer.job import Job
     from .trainer.joining import join
     from .trainer.member import Change
+    from .trainer.pytorch.job import Job
 
 __version__ = "0.1.0"
 
@@ -46,7 +46,7 @@ __all__ = [
 _LAZY = {
     "Change": ".trainer.member",
     "ElasticSampler": ".trainer.data.sampler",
-    "Job": ".trainer.job",
+    "Job": ".trainer.pytorch.job",
     "join": ".trainer.joining",
 }
 

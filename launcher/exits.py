@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 # The agent's own codes; otherwise it exits with the code of the worker that failed the job.
 SUCCESS = 0
 USAGE = 2
-REJECTED = 65  # the worker's model does not fit the job (also the worker's own code for it)
+REJECTED = 65  # the worker's model or ring does not fit the job (also the worker's own code for it)
 STALE = 66  # a worker's own code: it cannot follow the others from where it is, and is started afresh
 UNREACHABLE = 69  # no rendezvous server answered
 BUG = 70  # this agent failed
@@ -76,7 +76,7 @@ def classify(code: int, record: WorkerRecord, stopped: bool) -> tuple[str, int, 
             return "done", 0, ""
         return "crash", 1, "exited with code 0 in the middle of the job, without having finished its script"
     if code == REJECTED and record.registered and record.formed == 0 and record.lineage == 0:
-        return "rejected", code, "rejected: its model does not fit the job"
+        return "rejected", code, "rejected: its model or its ring does not fit the job"
     if code == STALE and record.registered:
         return "stale", code, "cannot follow the others from where it is; started afresh"
     return "crash", code, ""

@@ -27,7 +27,8 @@ class Options:
     None for that of the route to the server. `pod` is the unique id of the Kubernetes pod that this is, empty outside of one.
     `watch_pods` is a label selector of this agent's peers, which it watches; empty to watch none.
     `command` is what a worker runs that takes part in the job itself. With `restarts`, workers run `program`, which is
-    started again at each change; `uses_torch` and `preload` say what is imported ahead of that. `drain_signals` (numbers) are
+    started again at each change; with `real_horovod` it is led by Horovod's elastic mode. `python` is the interpreter, if it is
+    not this one. `uses_torch` and `preload` say what is imported ahead of a restart. `drain_signals` (numbers) are
     those on which this agent's workers leave. `role` is the workers' ROLE_NAME; with `virtual_local_rank` each of them sees
     one GPU alone; `numa_binding` says how they are bound. `backend` is the ring for CPU tensors of workers that join the job
     themselves. `node` puts the ranks of this agent's scripts behind those of nodes
@@ -66,7 +67,9 @@ class Options:
     requeue: str = WHEN[0]
     requeued_job: str = ""
     program: Program | None = None
+    python: str = ""
     restarts: bool = False
+    real_horovod: bool = False
     uses_torch: bool = False
     preload: tuple[str, ...] = ()
     role: str = "default"

@@ -15,23 +15,29 @@ from typing import Literal
 from ..errors import UsageError
 
 WORKER_MODULE = "elastic_launch.trainer.main"
+HOROVOD_MODULE = "elastic_launch.horovod.running"  # the same, with our Horovod in the place of the real one
 _INTERPRETER = re.compile(r"python(3(\.\d+)?)?")
 
 
 @dataclass(frozen=True)
 class Program:
-    """`name` and `arguments` as they were written; `kind` says what the name is of."""
+    """`name` and `arguments` as they were written; `kind` says what the name is of.
+
+    With `our_horovod`, `import horovod` gives Python programs this package's.
+    """
 
     kind: Literal["script", "module", "executable"]
     name: str
     arguments: tuple[str, ...] = ()
+    our_horovod: bool = False
 
     def command(self, python: str = sys.executable) -> tuple[str, ...]:
         """The command line of a worker. Scripts and modules run within this package's own main module."""
         if self.kind == "executable":
             return (self.name, *self.arguments)
         flag = ("--module",) if self.kind == "module" else ()
-        return (python, "-u", "-m", WORKER_MODULE, *flag, self.name, *self.arguments)
+        main = HOROVOD_MODULE if self.our_horovod else WORKER_MODULE
+        return (python, "-u", "-m", main, *flag, self.name, *self.arguments)
 
     def under(self, python: str) -> Program:
         """The same, run by another interpreter, which need not know this package."""

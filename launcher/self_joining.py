@@ -20,11 +20,28 @@ def imported_names(program: Program) -> set[str]:
 
     Empty for what is not Python, or cannot be read.
     """
+    return {name.partition(".")[0] for tree in _own_code(program) for name in _imports(tree)}
+
+
+def speaks_of(program: Program, word: str) -> bool:
+    """Whether an import, or an attribute, in it or in the modules of its own beside it has the word as one of its parts."""
+    for tree in _own_code(program):
+        if any(word in name.split(".") for name in _imports(tree)):
+            return True
+        if any(isinstance(node, ast.Attribute) and node.attr == word for node in ast.walk(tree)):
+            return True
+    return False
+
+
+def joins_by_itself(names: Set[str]) -> bool:
+    return _PACKAGE in names
+
+
+def _own_code(program: Program) -> Iterator[ast.AST]:
     first = _source(program)
     if first is None:
-        return set()
+        return
     root = first.parent if program.kind == "script" else Path.cwd()
-    found: set[str] = set()
     seen: set[Path] = set()
     waiting = [first]
     while waiting and len(seen) < _MOST_FILES:
@@ -32,14 +49,13 @@ def imported_names(program: Program) -> set[str]:
         if path in seen:
             continue
         seen.add(path)
-        for name in _imports(path):
-            found.add(name.partition(".")[0])
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            continue
+        yield tree
+        for name in _imports(tree):
             waiting += _own_files(root, name)
-    return found
-
-
-def joins_by_itself(names: Set[str]) -> bool:
-    return _PACKAGE in names
 
 
 def _source(program: Program) -> Path | None:
@@ -60,11 +76,7 @@ def _source(program: Program) -> Path | None:
     return Path(spec.origin) if spec is not None and spec.origin else None
 
 
-def _imports(path: Path) -> Iterator[str]:
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return
+def _imports(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

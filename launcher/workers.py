@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..rendezvous import worker_environment
 from ..rendezvous.scratch import scratch_folder
@@ -24,6 +25,9 @@ from .restarting.scripts import Scripts
 from .worker import Hooks, Worker
 from .worker_process import Surroundings, WorkerProcess, without_other_launchers
 from .worker_record import WorkerRecord
+
+if TYPE_CHECKING:
+    from .horovod.script import Leading
 
 _SLOW_IMPORTS = ("torch", "torch._dynamo", "numpy")  # the second is what the first optimizer imports
 
@@ -81,6 +85,7 @@ class RestartedWorkers(Workers):
         self._leftovers = ExitStack()
         scratch = self._leftovers.enter_context(scratch_folder("elastic-launch-"))
         scripts = Scripts(options.program, environ, output, guard, self._fork_server, "torch" in modules)
+        self._leading = _leading(options, agent, surroundings.address) if options.real_horovod else None
         words = ScriptSettings(options.job, options.role, options.max_restarts, options.virtual_local_rank)
         self._settings = KeeperSettings(
             agent=agent,
@@ -94,6 +99,7 @@ class RestartedWorkers(Workers):
             log_dir=options.log_dir,
             reporter=reporter,
             node=options.node,
+            leading=self._leading,
         )
 
     def start(self, record: WorkerRecord, hooks: Hooks) -> Worker:
@@ -108,7 +114,16 @@ class RestartedWorkers(Workers):
 
     async def close(self) -> None:
         await self._fork_server.close()
+        if self._leading is not None:
+            await self._leading.close()
         self._leftovers.close()
+
+
+def _leading(options: Options, agent: str, address: str) -> Leading:
+    from .horovod.environment import host_name
+    from .horovod.script import Leading
+
+    return Leading(host_name(options.host, agent), address)
 
 
 def make_workers(
@@ -131,6 +146,12 @@ def make_workers(
         guard=guard,
         log_dir=options.log_dir,
     )
+    if options.real_horovod and not options.restarts:
+        # An HTTP server comes with it, which other agents that do not serve their job do without.
+        from .horovod.workers import HorovodWorkers
+
+        on_its_network = _on_its_network(surroundings.environ, surroundings.address)
+        return HorovodWorkers(options, replace(surroundings, environ=on_its_network), agent, reporter)
     if not options.restarts:
         return JoiningWorkers(surroundings)
     modules = [name for name in _SLOW_IMPORTS if options.uses_torch and _is_there(name)]

@@ -154,7 +154,7 @@ class Exited(Message, frozen=True):
     """A worker's process is gone.
 
     `code` is its exit code, 128 + n for signal n. `kind` says how to take it: "crash" (counts against the budget),
-    "rejected" (its model does not fit the job: not restarted, harms nobody), "left" (it was released after a drain or
+    "rejected" (its model or its ring does not fit the job: not restarted, harms nobody), "left" (it was released after a drain or
     the agent stopped it on purpose), "stale" (it cannot follow the others from where it is: started afresh at once, free of
     charge; exit code 66), "done" (exit 0 after `Done`, or of a script that never joined).
     `step` is the number of the step that it was in (its committed steps + 1). `tail` holds the last lines of its output.

@@ -1,17 +1,14 @@
 """Serving the rendezvous inside an event loop that is already there: an agent's, a test's, or the command's own.
 
-uvicorn by itself takes over the process's signal handlers and waits for open WebSockets when it ends. Here signals are
-left alone, and a stop takes well under a second however many agents are connected.
+A stop takes well under a second however many agents are connected.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import socket
-from collections.abc import Iterator
 from dataclasses import replace
 
 import uvicorn
@@ -24,13 +21,12 @@ from .jobs import Jobs
 from .listening import listen
 from .membership.machine import Membership
 from .membership.members import Timing
+from .quiet_server import QuietServer
 from .route import address_on_the_way_to
 from .stores.memory import MemoryStore
 from .stores.store import Store
 
 __all__ = ["Election", "Server", "create_app", "listen"]
-
-_WORDS = 0.3  # seconds for last words and closing handshakes
 
 
 class Server:
@@ -49,7 +45,7 @@ class Server:
         self.url = url_of(listener, scheme=face.scheme)
         self._listener = listener
         self._app = create_app(store, timing, new_membership, election, face)
-        self._uvicorn = _QuietServer(
+        self._uvicorn = QuietServer(
             uvicorn.Config(
                 self._app,
                 http="h11",
@@ -122,11 +118,7 @@ class Server:
         if self._serving is None:
             return
         await self._app.state.jobs.stop()
-        self._uvicorn.should_exit = True
-        await asyncio.wait([self._serving], timeout=_WORDS)
-        for connection in [*self._uvicorn.server_state.connections]:
-            connection.transport.abort()
-        await asyncio.gather(self._serving, return_exceptions=True)
+        await self._uvicorn.end(self._serving)
         self._listener.close()
 
 
@@ -145,12 +137,6 @@ def _is_no_denial(record: logging.LogRecord) -> bool:
 
 # uvicorn logs an error for every WebSocket that is answered in plain HTTP: redirected, refused, put off.
 logging.getLogger("uvicorn.error").addFilter(_is_no_denial)
-
-
-class _QuietServer(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 def url_of(listener: socket.socket, towards: str = "", scheme: str = "http") -> str:

@@ -14,11 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
 
 from ..errors import CheckpointError, UsageError
 from .checkpoint_file import Damaged, load_into, remove_leftovers, step_of, verify, write
-from .state.memory import cpu_bytes
 from .state.payload import Buffers, Payload
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class Checkpoints:
         self._last_step = 0
         self._last_time = time.monotonic()
         self._worker: threading.Thread | None = None
-        self._host = torch.empty(0, dtype=torch.uint8)
+        self._host = np.empty(0, np.uint8)
         self._verified: dict[Path, tuple[int, int]] = {}
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -84,14 +83,14 @@ class Checkpoints:
                 if image.nbytes > _LARGE:
                     return False  # at a later step, when there is memory that has been touched: the copy alone is quick
                 self.close()
-            image.payload().copy_to(self._host)
+            image.payload().copy_to(self._host.data)
         except (UsageError, MemoryError, RuntimeError) as error:
             self._last_step, self._last_time = step, time.monotonic()
             logger.warning("no checkpoint of step %d: %s; training goes on without it", step, error)
             return False
         self._last_step, self._last_time = step, time.monotonic()
         self.pause = self._last_time - begin
-        self._start(self._write_or_warn, step, image.meta, Buffers([cpu_bytes(self._host)]))
+        self._start(self._write_or_warn, step, image.meta, Buffers([self._host.data]))
         return True
 
     def write_now(self, replica: Replica, step: int, patience: float = 60.0) -> Path:
@@ -174,9 +173,11 @@ class Checkpoints:
     def _make_host(self, nbytes: int, step: int) -> None:
         """Memory for the copy. That the system hands it out, at its first use, takes longer than the copy itself."""
         try:
-            self._host = torch.empty(0, dtype=torch.uint8)  # the former one is not needed beside it
-            self._host = torch.empty(nbytes, dtype=torch.uint8).fill_(0)
-        except RuntimeError as error:
+            self._host = np.empty(0, np.uint8)  # the former one is not needed beside it
+            host = np.empty(nbytes, np.uint8)
+            host.fill(0)
+            self._host = host
+        except MemoryError as error:
             self._last_step, self._last_time = step, time.monotonic()  # to be tried again when the next one is due
             logger.warning("no checkpoint of step %d: no memory for a copy of %d bytes: %s", step, nbytes, error)
 

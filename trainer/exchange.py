@@ -23,6 +23,7 @@ class Report(msgspec.Struct, frozen=True):
 
     `stands_behind`: every reduction of the pending step has succeeded here, so it holds that step's reduced gradients.
     `structure` and `digest` are digests of the state's shape and, at the start only, of its content.
+    `ring` is what its ring is made of, in words.
     `result` is what the last passed agreement gave; `ballot` what this member said in the pending vote.
     `checkpoint` is the step of the newest checkpoint that it can restore.
     """
@@ -37,6 +38,7 @@ class Report(msgspec.Struct, frozen=True):
     result: bytes = b""
     ballot: bytes = b""
     checkpoint: int = 0
+    ring: str = ""
 
 
 class Action(Enum):
@@ -55,12 +57,13 @@ class Decision:
     """`actions` by rank; `sources` are the ranks whose state counts, the lead first.
 
     `result_from` is a rank whose `result` the members one short take, None if nobody has passed the pending agreement.
+    `odd` are those who cannot be in a ring with the lead, or whose state has another shape.
     """
 
     actions: list[Action]
     sources: list[int]
     result_from: int | None = None
-    odd_structures: list[int] = field(default_factory=list)
+    odd: list[int] = field(default_factory=list)
 
     @property
     def receivers(self) -> list[int]:
@@ -109,7 +112,7 @@ def _start(reports: list[Report]) -> Decision:
     lead = 0
     odd = _odd(reports, lead)
     if len(odd) * 2 > len(reports) - 1 and len(reports) > 2:
-        lead = odd[0]  # the majority is right about the model's shape, not whoever happens to be rank 0
+        lead = odd[0]  # the majority is right about the ring and the model's shape, not whoever happens to be rank 0
         odd = _odd(reports, lead)
     actions = [Action.COPY] * len(reports)
     actions[lead] = Action.GO_ON
@@ -122,4 +125,7 @@ def _start(reports: list[Report]) -> Decision:
 
 
 def _odd(reports: list[Report], lead: int) -> list[int]:
-    return [rank for rank, report in enumerate(reports) if report.structure != reports[lead].structure]
+    ours = reports[lead]
+    return [
+        rank for rank, report in enumerate(reports) if (report.ring, report.structure) != (ours.ring, ours.structure)
+    ]

@@ -26,7 +26,7 @@ from .control import Control
 from .exchange import Action, Decision, Report, decide
 from .probe import reached
 from .ring.guard import came_from_ring
-from .ring.ring import Ring, RingOptions
+from .ring.ring import MakeRing, Ring, RingOptions
 from .state_exchange import StateExchange
 
 _LEASE_GLANCE = 0.02  # seconds
@@ -85,10 +85,10 @@ class Pending:
 class Member:
     """One worker as a member of generations. Used by the main thread, but for the callbacks of the control thread."""
 
-    def __init__(self, control: Control, state: StateExchange, cuda: bool) -> None:
+    def __init__(self, control: Control, state: StateExchange, make_ring: MakeRing) -> None:
         self.control = control
         self.state = state
-        self.cuda = cuda
+        self._make_ring = make_ring
         self.ring: Ring | None = None
         self.lineage = 0
         self.agreed = 0
@@ -254,12 +254,11 @@ class Member:
             )
         options = RingOptions(
             address=self.control.identity.address,
-            cuda=self.cuda,
             backend=self.control.identity.backend,
             forming_limit=self.control.hang_timeout,
             operation_limit=self.control.hang_timeout * 1.1 + 10,
         )
-        ring = Ring(announce.generation, rank, announce.world_size, options, meeting)
+        ring = self._make_ring(announce.generation, rank, announce.world_size, options, meeting)
         with self._lock:
             self._forming = ring
         awaited: list[int] = []
@@ -268,12 +267,12 @@ class Member:
             if self.lineage == announce.formed:
                 ring.connect()  # meanwhile; others wait until the holders are there, which may take a step or an evaluation
             reached("connecting", announce.generation)
-            report = self._report(announce, pending)
+            report = self._report(announce, pending, ring.kind)
             reports = [report] if meeting is None else self._gather(meeting, announce, rank, report)
             phases["exchanged"] = time.monotonic() - started
             reached("exchanging", announce.generation)
             decision = decide(reports)
-            self._check_structure(decision, rank, meeting)
+            self._check_fit(decision, reports, rank, meeting)
             ring.form()
             phases["connected"] = time.monotonic() - started
             action = decision.actions[rank]
@@ -306,7 +305,7 @@ class Member:
             self.control.send(Broken(self.control.identity.worker, announce.generation, reason, awaited))
         return None
 
-    def _report(self, announce: Announce, pending: Pending) -> Report:
+    def _report(self, announce: Announce, pending: Pending, ring: str) -> Report:
         restoring = announce.cause == "restored"
         fresh = restoring or announce.formed == 0
         checkpoint = self.state.newest_checkpoint() if fresh else 0
@@ -321,6 +320,7 @@ class Member:
             result=self.result,
             ballot=pending.ballot,
             checkpoint=checkpoint,
+            ring=ring,
         )
 
     def _gather(self, meeting: MeetingClient, announce: Announce, rank: int, report: Report) -> list[Report]:
@@ -339,16 +339,21 @@ class Member:
                 ):
                     raise  # a joiner waits for the holders as long as they are in their step; the server ends that
 
-    def _check_structure(self, decision: Decision, rank: int, meeting: MeetingClient | None) -> None:
-        if not decision.odd_structures or meeting is None:
+    def _check_fit(self, decision: Decision, reports: list[Report], rank: int, meeting: MeetingClient | None) -> None:
+        if not decision.odd or meeting is None:
             return
         lead = decision.sources[0]
-        if rank in decision.odd_structures:
+        if rank in decision.odd:
+            if reports[rank].ring != reports[lead].ring:
+                raise StateMismatchError(
+                    f"this worker's ring is {reports[rank].ring}, the job's is {reports[lead].ring}: give all agents the same"
+                    " --backend (ELASTIC_BACKEND) and the same script, and let either all workers have a GPU or none"
+                )
             difference = self.state.explain_structure(meeting.get("structure", JOINER_LIMIT))
             raise StateMismatchError(f"this worker's model does not fit the job's: {difference}")
         if rank == lead:
             meeting.set("structure", self.state.structure_bytes())
-        raise RingError(f"ranks {decision.odd_structures} were rejected: their model does not fit")
+        raise RingError(f"ranks {decision.odd} were rejected: their ring or their model does not fit")
 
     def _take_results(self, action: Action, decision: Decision, reports: list[Report], pending: Pending) -> None:
         if action not in (Action.APPLY, Action.TAKE_RESULT):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import sys
 
-import torch
 import xxhash
 
 
@@ -14,12 +13,8 @@ def seed_for(seed: int, step: int, rank: int) -> int:
     return xxhash.xxh64_intdigest(f"{seed}/{step}/{rank}".encode()) >> 1
 
 
-def seed_step(seed: int, step: int, rank: int) -> None:
-    """Seed torch's, Python's and, where it is in use, NumPy's global generators for one step of one rank."""
-    value = seed_for(seed, step, rank)
-    torch.default_generator.manual_seed(value)  # torch.manual_seed writes down a stack trace for each absent device
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.manual_seed_all(value)
+def seed_python(value: int) -> None:
+    """Seed Python's and, where it is in use, NumPy's global generators."""
     random.seed(value)
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:

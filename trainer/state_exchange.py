@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
-import torch
 
 from ..errors import ElasticError, StateMismatchError
 from .exchange import Action, Decision
@@ -71,7 +70,7 @@ class StateExchange:
             self._receive(ring, decision, secret)
         elif ring.rank in decision.sources:
             self._send(ring, decision, secret, address)
-        self.share_buffers(ring, decision.sources[0])
+        self.replica.share_buffers(ring, decision.sources[0])
         self._compare_digests(ring, decision.sources[0])
 
     def _send(self, ring: Ring, decision: Decision, secret: str, address: str) -> None:
@@ -98,17 +97,6 @@ class StateExchange:
         finally:
             receiver.close()
         ring.guard.check()
-
-    def share_buffers(self, ring: Ring, lead: int) -> None:
-        """Between two steps: batch-norm statistics, which are each member's own inside a step, become the lead's."""
-        if ring.world_size == 1:
-            return
-        with torch.no_grad():
-            for buffer in self.replica.buffers():
-                shared = buffer.detach().cpu().contiguous()
-                ring.broadcast(shared, lead)
-                if ring.rank != lead:
-                    buffer.copy_(shared)
 
     def _compare_digests(self, ring: Ring, lead: int) -> None:
         digests = [msgspec.json.decode(each) for each in ring.gather_bytes(msgspec.json.encode(self.replica.digests()))]

@@ -14,18 +14,15 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-import torch
-
 from ..errors import RingError, UsageError
 from .ballot import Ballot
 from .exchange import Action
 from .member import Pending
 from .probe import reached
-from .randomness import seed_step
-from .ring.guard import came_from_ring
+from .ring.guard import came_from_ring, errors_of_rings
 
 if TYPE_CHECKING:
-    from .job import Job
+    from .job import BaseJob
 
 
 AFTER_THE_VOTE = (
@@ -39,9 +36,9 @@ class Unwound(BaseException):
 
 
 class Step:
-    """The block of one step. Not reentrant; made by `Job.step`."""
+    """The block of one step. Not reentrant; made by `BaseJob.step`."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: BaseJob) -> None:
         self._job = job
         self.voted = False
         self.committed = False
@@ -52,19 +49,22 @@ class Step:
         if job.current_step is not None:
             raise UsageError("job.step() blocks cannot be nested: end the first one before the next")
         job.start_step(self)
-        seed_step(job.seed, job.global_step + 1, job.member.ring.rank if job.member.ring else 0)
-        job.buffers.save()
+        job.begin_block()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         try:
-            if isinstance(error, Unwound):
+            cause = self._job.cause_of(error) if error is not None else None
+            if isinstance(cause, Unwound):
                 return True
-            if error is not None:
-                if self.voted or not self._is_ring_error(error):
+            if cause is not None:
+                if self.voted or not self._is_ring_error(cause):
+                    if cause is not error:
+                        raise cause
                     return False
+                assert error is not None
                 _forget_frames(error)
                 self._job.member.recover(Pending())
                 self._unwind()
@@ -111,14 +111,14 @@ class Step:
         raise Unwound()
 
     def _unwind(self) -> None:
-        self._job.buffers.restore()
+        self._job.undo_block()
         self._job.discard_step()
 
     def _is_ring_error(self, error: BaseException) -> bool:
         ring = self._job.member.ring
         if ring is None:
             return False
-        if ring.guard.broken is None and isinstance(error, torch.distributed.DistError):
+        if ring.guard.broken is None and isinstance(error, tuple(errors_of_rings)):
             ring.abort(str(error))  # an error of NCCL's, which does not pass through the guard
         return ring.guard.broken is not None and came_from_ring(error)
 

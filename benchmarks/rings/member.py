@@ -13,8 +13,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.model import mlp, optimizer_for
 from elastic_launch.rendezvous.meeting.client import MeetingClient
-from elastic_launch.trainer.ring import undertaker
-from elastic_launch.trainer.ring.ring import Ring, RingOptions
+from elastic_launch.trainer.pytorch.ring import undertaker
+from elastic_launch.trainer.pytorch.ring.ring import TorchRing
+from elastic_launch.trainer.ring.ring import RingOptions
 
 JOB, SECRET = "rings", "of the benchmark"
 LAYERS = (784, 1024, 1024, 640, 10)
@@ -28,7 +29,7 @@ class Member:
         self._meeting = meeting
         self._rank = rank
         self._size = size
-        self._ring: Ring | None = None
+        self._ring: TorchRing | None = None
         self._ddp: DistributedDataParallel | None = None
         torch.set_num_threads(1)
         torch.manual_seed(0)
@@ -36,7 +37,7 @@ class Member:
         self._optimizer = optimizer_for(self._model)
 
     @property
-    def ring(self) -> Ring:
+    def ring(self) -> TorchRing:
         assert self._ring is not None
         return self._ring
 
@@ -44,7 +45,7 @@ class Member:
         """The time from the start to the end of the first operation."""
         began = time.perf_counter()
         client = MeetingClient(self._meeting, JOB, generation, SECRET)
-        self._ring = Ring(generation, self._rank, self._size, RingOptions(backend=backend), client)
+        self._ring = TorchRing(generation, self._rank, self._size, RingOptions(backend=backend), client)
         self._ring.form()
         self._ring.reduce(torch.zeros(1))
         return time.perf_counter() - began
@@ -85,7 +86,7 @@ class Member:
         return _timed(steps, step)
 
 
-def _reduce(ring: Ring, bucket: Any) -> Any:
+def _reduce(ring: TorchRing, bucket: Any) -> Any:
     return ring.start_sum(bucket.buffer())
 
 

@@ -20,11 +20,10 @@ from ..hosts import asked as hosts_asked
 from ..logs import level_of
 from ..options import DEFAULT_JOB, Options
 from ..peer_selector import checked_selector
-from ..self_joining import imported_names
 from ..signal_names import DRAINING, draining_signals
 from .asked import Asked
 from .place import Place, find_access, find_address, find_place, find_port, find_urls, is_a_pod
-from .running import interpreter, numa_binding, preloaded, program_of, restarts
+from .running import follows, interpreter, numa_binding, preloaded, program_of
 from .sizes import sizes, sizes_over
 
 
@@ -65,19 +64,20 @@ def _check(asked: Asked) -> int:
 
 def _options(asked: Asked) -> Options:
     program = program_of(asked)
-    imports = imported_names(program)
-    restarted = restarts(asked, imports)
+    python = interpreter(asked)
+    following = follows(asked, program, python)
     hosts = asked.understood(lambda: hosts_asked.asked_hosts(asked.words, asked.environ))
     place = find_place(asked) if hosts is None else Place()
     serves = place.serves and hosts is None
-    minimum, maximum, nproc = (*sizes_over(asked, hosts), 1) if hosts else sizes(asked, place, restarted)
-    python = interpreter(asked)
+    minimum, maximum, nproc = (*sizes_over(asked, hosts), 1) if hosts else sizes(asked, place, following.restarts)
     output = output_settings(asked.words, asked.fail, folds_tracebacks=not asked.is_on("verbose"))
     return Options(
         command=program.command(python or sys.executable),
-        program=program.under(python) if python else program,
-        restarts=restarted,
-        uses_torch=program.kind == "executable" or "torch" in imports,
+        program=program.under(python) if python and following.restarts else program,
+        python=python,
+        restarts=following.restarts,
+        real_horovod=following.real_horovod,
+        uses_torch=program.kind == "executable" or following.uses_torch,
         preload=preloaded(asked),
         role=asked.text("role", "default"),
         virtual_local_rank=asked.is_on("virtual_local_rank"),

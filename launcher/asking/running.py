@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from dataclasses import replace
+from typing import NamedTuple
 
 from ..devices import count_gpus
+from ..horovod.installed import has_horovod
 from ..program import Program, checked_executable, find_program
-from ..self_joining import joins_by_itself
+from ..self_joining import imported_names, joins_by_itself, speaks_of
 from .asked import Asked
 
 _ON_CHANGE = ("auto", "in-process", "restart")
+
+
+class Following(NamedTuple):
+    """`restarts`: the processes start again at each change. `real_horovod`: they train with the Horovod that is installed."""
+
+    restarts: bool
+    real_horovod: bool
+    uses_torch: bool
 
 
 def program_of(asked: Asked) -> Program:
@@ -21,7 +31,7 @@ def program_of(asked: Asked) -> Program:
     is_script, is_executable = asked.is_on("run_path"), asked.is_on("no_python")
     if is_module and (is_script or is_executable):
         asked.fail("-m runs a Python module: leave out --no-python and --run-path, or -m")
-    return asked.understood(
+    program = asked.understood(
         lambda: find_program(
             asked.flags.script,
             asked.flags.args,
@@ -30,6 +40,10 @@ def program_of(asked: Asked) -> Program:
             as_script=is_script,
         )
     )
+    our_horovod = asked.is_on("horovod")
+    if our_horovod and program.kind == "executable":
+        asked.fail(f"--horovod is for Python scripts: {program.name!r} would not see it")
+    return replace(program, our_horovod=our_horovod)
 
 
 def interpreter(asked: Asked) -> str:
@@ -38,17 +52,22 @@ def interpreter(asked: Asked) -> str:
     return asked.understood(lambda: checked_executable(given), "PYTHON_EXEC") if given else ""
 
 
-def restarts(asked: Asked, imports: Set[str]) -> bool:
-    """Whether the processes start again at each change. `imports` are the names that the program imports."""
+def follows(asked: Asked, program: Program, python: str) -> Following:
+    """How the workers follow a change. `python` is as `interpreter` has it."""
     chosen = asked.one_of("on_change", _ON_CHANGE)
-    if chosen != "auto":
-        return chosen == "restart"
-    if "horovod" in imports and not joins_by_itself(imports):
+    imports = imported_names(program)
+    if joins_by_itself(imports) or "horovod" not in imports or asked.is_on("horovod"):
+        restarts = not (joins_by_itself(imports) or "horovod" in imports) if chosen == "auto" else chosen == "restart"
+        return Following(restarts, False, "torch" in imports)
+    if not has_horovod(program, python):
+        if chosen != "auto":
+            return Following(chosen == "restart", False, "torch" in imports)
         asked.fail(
-            "the script imports horovod, whose processes would not find each other here: each would train alone."
-            " Change the script as docs/from-horovodrun.md shows, or give --on-change restart if it does not call hvd.init()"
+            f"the script imports horovod, which {python or 'this Python'} does not have: --horovod runs it on the rings of this"
+            " package, without Horovod; or install Horovod, or change the script as docs/from-horovodrun.md shows"
         )
-    return not joins_by_itself(imports)
+    restarts = not speaks_of(program, "elastic") if chosen == "auto" else chosen == "restart"
+    return Following(restarts, True, "torch" in imports)
 
 
 def preloaded(asked: Asked) -> tuple[str, ...]:

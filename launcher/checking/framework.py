@@ -12,7 +12,7 @@ from typing import Any
 from ..devices import count_gpus
 from .finding import Finding
 
-_MODULE = "elastic_launch.trainer.torch_facts"
+_MODULE = "elastic_launch.trainer.pytorch.facts"
 _LIMIT = 120.0  # seconds: a first import from a network file system
 
 

@@ -11,7 +11,7 @@ from . import output_words
 NAMES = (
     "min", "max", "nproc_per_node", "job", "max_restarts", "min_timeout", "hang_timeout", "shutdown_timeout",
     "rendezvous", "endpoint", "standalone", "port", "rendezvous_timeout", "advertise_address", "network_interface",
-    "on_change", "preload", "backend", "requeue", "token_file", "tls_ca", "tls_cert", "tls_key", "watch_pods",
+    "on_change", "horovod", "preload", "backend", "requeue", "token_file", "tls_ca", "tls_cert", "tls_key", "watch_pods",
     *output_words.NAMES,
 )  # fmt: skip
 
@@ -95,6 +95,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="HOW",
         help="when workers come or go: in-process, for scripts that call elastic_launch.join(); restart, for scripts that"
         " do not, whose processes start again; auto looks which one it is (default auto)",
+    )
+    job.add_argument(
+        "--horovod",
+        action="store_const",
+        const="1",
+        help="scripts that import horovod get its API on the rings of this package, whether or not Horovod is installed"
+        " (default: the real Horovod, where it is installed)",
     )
     job.add_argument(
         "--backend",

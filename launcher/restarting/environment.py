@@ -1,4 +1,4 @@
-"""The environment of a script: torchrun's, as its documentation lists it ("Environment Variables")."""
+"""The environment of a script: torchrun's, as its documentation lists it ("Environment Variables"), and TensorFlow's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...rendezvous import worker_environment
+from ...rendezvous.tf_config import TF_CONFIG, tf_config
 from .world import Seat
 
 RESTARTED = "1"
@@ -48,6 +49,7 @@ def script_environment(
         "TORCHELASTIC_USE_AGENT_STORE": str(seat.store_is_served),
         "TORCHELASTIC_ERROR_FILE": error_file,
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+        TF_CONFIG: tf_config(seat.workers, seat.rank),
         worker_environment.RESTARTED: RESTARTED,
     }
     if settings.virtual_local_rank:

@@ -12,11 +12,12 @@ import signal
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ...errors import RingError
+from ...rendezvous.host_port import host_port
 from ...rendezvous.meeting.client import GatherTimeout, MeetingClient
 from ...rendezvous.messages import (
     Announce,
@@ -41,8 +42,11 @@ from ..worker import Hooks, Worker
 from ..worker_record import WorkerRecord
 from .environment import ScriptSettings, script_environment
 from .error_file import read_error
-from .scripts import Scripts, Store
+from .scripts import Scripts, Store, free_port
 from .world import Entry, Seat, seat
+
+if TYPE_CHECKING:
+    from ..horovod.script import Leading, Led
 
 _MEETING_LIMIT = 290.0  # seconds; the server gives up a generation that has not formed a little later
 _FINISH_LIMIT = 3600.0  # seconds until it is asked again whether the others' scripts have ended
@@ -54,7 +58,8 @@ _HAS_A_CHECKPOINT = 1  # as far as the server knows: the scripts see to their ow
 class KeeperSettings:
     """What the keepers of one agent have in common.
 
-    `scratch` is a folder for the scripts' error files, `node` the agent's node rank, -1 if it was given none.
+    `scratch` is a folder for the scripts' error files, `node` the agent's node rank, -1 if it was given none. `leading` is there
+    for scripts that train with Horovod.
     """
 
     agent: str
@@ -68,6 +73,7 @@ class KeeperSettings:
     log_dir: Path | None
     reporter: Reporter
     node: int = -1
+    leading: Leading | None = None
 
 
 class Keeper(Worker):
@@ -83,6 +89,7 @@ class Keeper(Worker):
         self._client: MeetingClient | None = None
         self._store: Store | None = None
         self._script: ChildProcess | None = None
+        self._led: Led | None = None
         self._script_ended = asyncio.Event()
         self._giving_up = False  # the script's end is wanted
         self._has_finished = False  # its script, in the newest generation
@@ -196,7 +203,11 @@ class Keeper(Worker):
             self._store = await self._settings.scripts.open_store(self._settings.address)
         store = self._store.address if self._store is not None else ""
         served = self._store is not None and self._store.is_served
-        mine = Entry(self._settings.agent, self.record.local_rank, self._settings.words.role, store, served, node)
+        host = self._settings.address
+        address = host_port(host, free_port(host))
+        mine = Entry(
+            self._settings.agent, self.record.local_rank, self._settings.words.role, store, served, node, address
+        )
         client = self._client = MeetingClient(
             announce.meeting, self._settings.job, announce.generation, announce.secret
         )
@@ -257,6 +268,9 @@ class Keeper(Worker):
         self._has_finished = False
         error_file = settings.scratch / f"{self.record.worker}-{generation}.json"
         environ = script_environment(settings.scripts.environ, settings.words, place, generation, str(error_file))
+        if settings.leading is not None and self._client is not None:
+            self._led = settings.leading.begin(environ, place, self._client)
+            environ = self._led.environ
         try:
             self._script = settings.scripts.start(
                 environ,
@@ -271,6 +285,8 @@ class Keeper(Worker):
     def _script_has_ended(self, code: int, generation: int, error_file: Path) -> None:
         assert self._script is not None
         script, self._script = self._script, None
+        if self._led is not None:
+            self._led.end()
         self._past.append(script)
         self._script_ended.set()
         message, stack = read_error(error_file)

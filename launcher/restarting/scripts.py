@@ -91,7 +91,7 @@ class Scripts:
     async def open_store(self, address: str) -> Store:
         """On `address`, which is this host's. OSError if it does not come up."""
         if not self.stores or not self.fork_server.is_usable:
-            return Store(host_port(address, _free_port(address)))
+            return Store(host_port(address, free_port(address)))
         ours, theirs = socket.socketpair()
         try:
             process = ChildProcess(
@@ -141,7 +141,7 @@ def _command(program: Program) -> tuple[str, ...]:
     return (sys.executable, "-u", *module, program.name, *program.arguments)
 
 
-def _free_port(address: str) -> int:
+def free_port(address: str) -> int:
     """It is free now. Whoever takes it first has it: without torch nobody can hold it for the script of rank 0."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.create_server((address, 0), family=family) as server:

@@ -16,7 +16,7 @@ class Entry(msgspec.Struct, frozen=True):
     """What a keeper says of itself. `store` is HOST:PORT of a store for the generation, said by one of them or a few.
 
     `store_is_served`: it listens already; otherwise the script of rank 0 is to serve it. `node` is the agent's node rank as it
-    was told by --node-rank, -1 if it was not.
+    was told by --node-rank, -1 if it was not. `address` is HOST:PORT for the script itself to listen on.
     """
 
     agent: str
@@ -25,10 +25,14 @@ class Entry(msgspec.Struct, frozen=True):
     store: str = ""
     store_is_served: bool = False
     node: int = -1
+    address: str = ""
 
 
 class Seat(msgspec.Struct, frozen=True):
-    """One script's place, in torchrun's words: a group is the scripts of one agent."""
+    """One script's place, in torchrun's words: a group is the scripts of one agent.
+
+    `cross_rank` counts, in Horovod's words, the scripts with the same local rank, of which each group has one at most.
+    """
 
     rank: int
     world_size: int
@@ -38,8 +42,12 @@ class Seat(msgspec.Struct, frozen=True):
     group_world_size: int
     role_rank: int
     role_world_size: int
+    cross_rank: int
+    cross_world_size: int
     store: str
     store_is_served: bool
+    workers: tuple[str, ...]
+    """Everybody's address, in rank order."""
 
 
 def seat(entries: Sequence[Entry], place: int) -> Seat:
@@ -50,19 +58,24 @@ def seat(entries: Sequence[Entry], place: int) -> Seat:
     me = entries[place]
     rank = order.index(me)
     mates = [entry for entry in order if entry.agent == me.agent]
+    local_rank = mates.index(me)
+    crossing = [name for name in names if sum(entry.agent == name for entry in order) > local_rank]
     same_role = [entry for entry in order if entry.role == me.role]
     with_store = next((entry for entry in order if entry.store), me)
     return Seat(
         rank=rank,
         world_size=len(order),
-        local_rank=mates.index(me),
+        local_rank=local_rank,
         local_world_size=len(mates),
         group_rank=agents[me.agent],
         group_world_size=len(agents),
         role_rank=same_role.index(me),
         role_world_size=len(same_role),
+        cross_rank=crossing.index(me.agent),
+        cross_world_size=len(crossing),
         store=with_store.store,
         store_is_served=with_store.store_is_served,
+        workers=tuple(entry.address for entry in order),
     )
 
 

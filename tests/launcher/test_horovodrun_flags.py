@@ -349,11 +349,34 @@ def test_check_build_names_what_is_here(capsys: pytest.CaptureFixture[str]) -> N
     assert "[ ] MPI" in output
 
 
-def test_a_script_that_trains_with_horovod_is_refused_as_its_processes_would_train_alone(
+@pytest.mark.skipif(importlib.util.find_spec("horovod") is not None, reason="Horovod is installed")
+def test_a_script_that_trains_with_horovod_is_refused_where_there_is_none_with_the_ways_out(
     script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script.write_text("import horovod.torch as hvd\n")
-    assert "each would train alone. Change the script as docs/from-horovodrun.md shows" in refusal(capsys, "-np", "2")
+    said = refusal(capsys, "-np", "2")
+    assert "imports horovod, which this Python does not have: --horovod runs it on the rings of this package" in said
     assert options("-np", "2", "--on-change", "restart").restarts
+    assert not options("-np", "2", "--horovod").restarts
     script.write_text("import horovod.torch as hvd\nimport elastic_launch\n")
     assert not options("-np", "2").restarts
+
+
+def test_a_script_that_trains_with_an_installed_horovod_is_led_by_its_elastic_mode_or_started_again(
+    script: Path,
+) -> None:
+    def kind(*flags: str) -> tuple[bool, bool]:
+        found = options("-np", "2", *flags)
+        return found.real_horovod, found.restarts
+
+    (script.parent / "horovod").mkdir()
+    (script.parent / "horovod" / "__init__.py").touch()
+    script.write_text("import horovod.torch as hvd\nhvd.init()\n")
+    assert kind() == (True, True)
+    assert kind("--on-change", "in-process") == (True, False)
+    assert kind("--horovod") == (False, False)
+    script.write_text("import horovod.torch as hvd\n@hvd.elastic.run\ndef train(state): pass\n")
+    assert kind() == (True, False)
+    assert kind("--on-change", "restart") == (True, True)
+    script.write_text("from horovod.tensorflow.elastic import run\n")
+    assert kind() == (True, False)

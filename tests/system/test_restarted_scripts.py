@@ -83,6 +83,10 @@ def test_scripts_get_their_places_in_torchrun_s_words(plain: Plain) -> None:
         assert entry["TORCHELASTIC_MAX_RESTARTS"] == "3"
         assert entry["OMP_NUM_THREADS"] == "1"
         assert entry["MASTER_ADDR"] == "127.0.0.1"
+    told = [json.loads(entry["TF_CONFIG"]) for entry in started]
+    assert [one["task"]["index"] for one in told] == [0, 1, 2, 3]
+    workers = told[0]["cluster"]["worker"]
+    assert len({*workers}) == 4 and all(one["cluster"] == {"worker": workers} for one in told)
     assert len({entry["MASTER_PORT"] for entry in started}) == 1
     plain.tell("finish")
     assert [agent.wait() for agent in agents] == [0, 0]

@@ -109,3 +109,15 @@ def test_a_joiner_of_another_shape_is_rejected_while_the_job_goes_on(lab: Lab) -
     lab.finish()
     assert first.wait() == 0
     lab.assert_exact(members=1)
+
+
+def test_a_joiner_with_another_backend_is_told_both_and_the_job_goes_on(lab: Lab) -> None:
+    first = lab.launch("--max", "2", "--nproc-per-node", "1", "--backend", "gloo", open_ended=True, pause=0.02)
+    lab.wait_for_world(1)
+    second = lab.launch("--rendezvous", first.url, "--nproc-per-node", "1", "--backend", "tcp")
+    assert second.wait() == 65
+    assert "this worker's ring is tcp for PyTorch, the job's is gloo for PyTorch" in second.output
+    lab.wait_for_steps(3)
+    lab.finish()
+    assert first.wait() == 0
+    lab.assert_exact(members=1)

@@ -19,8 +19,9 @@ def serve(pipe: Connection, meeting: str, backend: str = "gloo") -> None:
     import torch.distributed as dist
 
     from elastic_launch.rendezvous.meeting.client import MeetingClient
-    from elastic_launch.trainer.ring import undertaker
-    from elastic_launch.trainer.ring.ring import Ring, RingOptions
+    from elastic_launch.trainer.pytorch.ring import undertaker
+    from elastic_launch.trainer.pytorch.ring.ring import TorchRing
+    from elastic_launch.trainer.ring.ring import RingOptions
 
     from . import torch_collectives
 
@@ -32,7 +33,7 @@ def serve(pipe: Connection, meeting: str, backend: str = "gloo") -> None:
     def form(generation: int, rank: int, world_size: int) -> None:
         nonlocal ring
         client = MeetingClient(meeting, JOB, generation, SECRET)
-        ring = Ring(generation, rank, world_size, RingOptions(operation_limit=60, backend=backend), client)
+        ring = TorchRing(generation, rank, world_size, RingOptions(operation_limit=60, backend=backend), client)
         ring.form()
 
     def total(size: int, value: float) -> float:
@@ -46,7 +47,7 @@ def serve(pipe: Connection, meeting: str, backend: str = "gloo") -> None:
     def start_forming(generation: int, rank: int, world_size: int) -> None:
         nonlocal ring
         client = MeetingClient(meeting, JOB, generation, SECRET)
-        ring = Ring(generation, rank, world_size, RingOptions(operation_limit=60, backend=backend), client)
+        ring = TorchRing(generation, rank, world_size, RingOptions(operation_limit=60, backend=backend), client)
         ring.connect()
 
     def new_group(ranks: list[int]) -> None:

@@ -38,6 +38,14 @@ def test_members_that_log_other_names_are_told_on_every_member(others: dict[str,
             total(*ballots).means(names)
 
 
+def test_a_member_that_was_not_there_when_the_others_logged_abstains() -> None:
+    logged = [Ballot.cast(False, False, {"loss": (3.0, 1.0)}), Ballot.cast(False, False, {"loss": (5.0, 1.0)})]
+    joiner = Ballot.cast(False, False, {}, abstains=True)
+    assert total(*logged, joiner).means(["loss"]) == {"loss": 4.0}
+    with pytest.raises(UsageError, match="every member must log the same names"):
+        total(*logged, joiner, Ballot.cast(False, False, {})).means(["loss"])
+
+
 def test_more_metrics_than_fit_are_refused() -> None:
     with pytest.raises(UsageError, match=f"at most {MAX_METRICS}"):
         Ballot.cast(False, False, {str(index): (0.0, 1.0) for index in range(MAX_METRICS + 1)})

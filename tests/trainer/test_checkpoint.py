@@ -18,8 +18,8 @@ import torch
 from elastic_launch.errors import CheckpointError, StateMismatchError, UsageError
 from elastic_launch.trainer import checkpoint_file
 from elastic_launch.trainer.checkpoint import Checkpoints
+from elastic_launch.trainer.pytorch.state.replica import TorchReplica
 from elastic_launch.trainer.state.payload import Buffers
-from elastic_launch.trainer.state.replica import Replica
 
 from .trainees import BUILDERS, Trainee, build
 
@@ -154,7 +154,7 @@ class TestDamage:
 
     def test_checkpoint_of_another_model_is_refused_by_name(self, tmp_path: Path) -> None:
         saved(tmp_path, build("sgd", 1), [1])
-        other = Replica()
+        other = TorchReplica()
         other.add_model("model", torch.nn.Linear(2, 2))
         with pytest.raises(StateMismatchError, match="model parameter"):
             Checkpoints(tmp_path).restore(other)
@@ -205,7 +205,7 @@ class TestTrouble:
         assert newest is not None and newest[1] == 1
 
     def test_state_that_cannot_be_written_is_a_warning(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        replica, box = Replica(), [1]
+        replica, box = TorchReplica(), [1]
         replica.register("box", box)
         box.append(threading.Lock())  # type: ignore[arg-type]
         checkpoints = Checkpoints(tmp_path, every_steps=1)

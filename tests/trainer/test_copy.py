@@ -19,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_launch.errors import RingError
+from elastic_launch.trainer.pytorch.state.memory import TensorSpec, cpu_bytes
+from elastic_launch.trainer.pytorch.state.replica import TorchReplica
+from elastic_launch.trainer.pytorch.state.tensor_payload import TensorCursor, TensorPayload
 from elastic_launch.trainer.state.copy import CopyReceiver, CopySource
-from elastic_launch.trainer.state.memory import TensorSpec, cpu_bytes
 from elastic_launch.trainer.state.payload import Buffers, cumulated, cut
-from elastic_launch.trainer.state.replica import Replica
-from elastic_launch.trainer.state.tensor_payload import TensorCursor, TensorPayload
 
 SECRET = "a generation's secret"
 SOON = 2.0  # seconds: far below every limit that is waited for
@@ -482,9 +482,9 @@ def serve_one_part_then_hang(pipe: Pipe) -> None:
     source.serve(image, 1)
 
 
-def large_replica(seed: int) -> Replica:
+def large_replica(seed: int) -> TorchReplica:
     torch.manual_seed(seed)
-    replica = Replica()
+    replica = TorchReplica()
     replica.add_model("model", torch.nn.Sequential(*(torch.nn.Linear(2048, 2048, bias=False) for _ in range(10))))
     return replica
 

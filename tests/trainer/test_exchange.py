@@ -66,8 +66,14 @@ def test_at_the_start_rank_0_is_the_source_and_equal_states_need_no_copy() -> No
 
 def test_at_the_start_the_majority_is_right_about_the_models_shape() -> None:
     decision = decide([report(0, 0, structure="odd"), report(0, 0, structure="x"), report(0, 0, structure="x")])
-    assert decision.odd_structures == [0]
+    assert decision.odd == [0]
     assert decision.sources[0] == 1
+
+
+def test_who_has_another_kind_of_ring_does_not_fit() -> None:
+    decision = decide([report(2, 5, ring="gloo"), report(0, 0, ring="tcp"), report(2, 5, ring="gloo")])
+    assert decision.odd == [1]
+    assert decide([report(0, 0, ring="tcp"), report(0, 0, ring="gloo"), report(0, 0, ring="gloo")]).odd == [0]
 
 
 def test_the_newest_checkpoint_is_restored_by_one_and_received_by_all_others() -> None:

@@ -13,8 +13,9 @@ import torch
 from torch._C._distributed_c10d import Store
 
 from elastic_launch.errors import RingError
-from elastic_launch.trainer.ring.addresses import RingAddresses, published_address
-from elastic_launch.trainer.ring.gloo import Connecting
+from elastic_launch.trainer.pytorch.ring import futures
+from elastic_launch.trainer.pytorch.ring.addresses import RingAddresses, published_address
+from elastic_launch.trainer.pytorch.ring.gloo import Connecting
 from elastic_launch.trainer.ring.guard import Guard
 
 
@@ -29,7 +30,7 @@ class Work:
 
 
 def watch(guard: Guard, work: Work, result: Any = None) -> Any:
-    return guard.watch(work, result)  # type: ignore[arg-type]
+    return futures.watch(guard, work, result)  # type: ignore[arg-type]
 
 
 def test_an_operation_that_completes_gives_its_result() -> None:

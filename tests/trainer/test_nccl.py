@@ -10,22 +10,23 @@ import torch
 import torch.distributed as dist
 
 from elastic_launch.errors import RingError
-from elastic_launch.trainer.ring.ring import Ring, RingOptions
+from elastic_launch.trainer.pytorch.ring.ring import TorchRing
+from elastic_launch.trainer.ring.ring import RingOptions
 
 pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture
-def ring() -> Iterator[Ring]:
+def ring() -> Iterator[TorchRing]:
     torch.cuda.set_device(0)
-    ring = Ring(1, 0, 1, RingOptions(cuda=True), None)
+    ring = TorchRing(1, 0, 1, RingOptions(cuda=True), None)
     ring.form()
     ring.begin_step()
     yield ring
     ring.close()
 
 
-def test_reductions_of_device_tensors_go_over_nccl_and_are_settled_before_the_vote(ring: Ring) -> None:
+def test_reductions_of_device_tensors_go_over_nccl_and_are_settled_before_the_vote(ring: TorchRing) -> None:
     gradient = torch.full((1_000_000,), 3.0, device="cuda")
     ring.start_sum(gradient).wait()
     assert not ring.reductions_succeeded()  # started is not done
@@ -34,7 +35,7 @@ def test_reductions_of_device_tensors_go_over_nccl_and_are_settled_before_the_vo
     assert torch.equal(gradient, torch.full_like(gradient, 3.0))
 
 
-def test_host_tensors_go_over_gloo_in_the_same_group(ring: Ring) -> None:
+def test_host_tensors_go_over_gloo_in_the_same_group(ring: TorchRing) -> None:
     tensor = torch.ones(3)
     dist.all_reduce(tensor)
     assert tensor.tolist() == [1.0, 1.0, 1.0]
@@ -43,7 +44,7 @@ def test_host_tensors_go_over_gloo_in_the_same_group(ring: Ring) -> None:
     assert on_device.tolist() == [1.0, 1.0, 1.0]
 
 
-def test_an_abort_behind_a_blocked_stream_changes_no_byte_of_a_parameter(ring: Ring) -> None:
+def test_an_abort_behind_a_blocked_stream_changes_no_byte_of_a_parameter(ring: TorchRing) -> None:
     parameter = torch.randn(1_000_000, device="cuda", requires_grad=True)
     optimizer = torch.optim.SGD([parameter], lr=0.1)
     before = parameter.detach().clone()
@@ -60,10 +61,10 @@ def test_an_abort_behind_a_blocked_stream_changes_no_byte_of_a_parameter(ring: R
     assert torch.equal(parameter.detach(), before)
 
 
-def test_rings_over_nccl_are_formed_one_after_the_other_in_one_process(ring: Ring) -> None:
+def test_rings_over_nccl_are_formed_one_after_the_other_in_one_process(ring: TorchRing) -> None:
     ring.close()
     for generation in range(2, 7):
-        following = Ring(generation, 0, 1, RingOptions(cuda=True), None)
+        following = TorchRing(generation, 0, 1, RingOptions(cuda=True), None)
         following.form()
         following.begin_step()
         tensor = torch.ones(10, device="cuda")

@@ -13,16 +13,16 @@ import torch
 from torch import nn
 
 from elastic_launch.errors import StateMismatchError, UsageError
-from elastic_launch.trainer.state.buffers import BufferBackup
+from elastic_launch.trainer.pytorch.state.buffers import BufferBackup
+from elastic_launch.trainer.pytorch.state.replica import TorchReplica
 from elastic_launch.trainer.state.registering import Value
-from elastic_launch.trainer.state.replica import Replica
 from elastic_launch.trainer.state.structure import Structure
 
 from .trainees import BestLoss, Network, build, copy
 
 
-def replica_of(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> Replica:
-    replica = Replica()
+def replica_of(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> TorchReplica:
+    replica = TorchReplica()
     replica.add_model("model", model)
     if optimizer is not None:
         replica.add_optimizer("optimizer", optimizer)
@@ -106,14 +106,14 @@ class TestMismatch:
         assert target.digest() == before
 
     def test_state_that_an_object_does_not_take_is_named(self) -> None:
-        source, target = Replica(), Replica()
+        source, target = TorchReplica(), TorchReplica()
         source.add("scaler", torch.amp.GradScaler("cpu", enabled=False))
         target.add("scaler", torch.amp.GradScaler("cpu"))
         with pytest.raises(StateMismatchError, match=r"'scaler' \(GradScaler\) does not take the job's state"):
             copy(source, target)
 
     def test_name_of_another_kind_is_refused(self) -> None:
-        source, target = Replica(), Replica()
+        source, target = TorchReplica(), TorchReplica()
         source.register("thing", 3)
         target.register("thing", torch.zeros(3))
         with pytest.raises(
@@ -122,7 +122,7 @@ class TestMismatch:
             copy(source, target)
 
     def test_class_that_is_not_defined_here_is_named(self) -> None:
-        source, target = Replica(), Replica()
+        source, target = TorchReplica(), TorchReplica()
         source.register("point", Value(SourceOnly()))
         target.register("point", Value(None))
         image = source.capture()
@@ -137,7 +137,7 @@ class SourceOnly:
 
 class TestRegistering:
     def test_what_cannot_be_replicated_is_refused_at_once(self) -> None:
-        replica = Replica()
+        replica = TorchReplica()
         with pytest.raises(UsageError, match="give it state_dict"):
             replica.register("lock", threading.Lock())
         with pytest.raises(UsageError, match=r"box.locks\[0\] of type lock cannot be replicated"):
@@ -170,7 +170,7 @@ class TestRegistering:
         [3, 1 << 90, -0.0, float("inf"), "text", b"\0bytes", None, True, (1, (2.5, "x")), frozenset("abc"), 2 + 3j],
     )
     def test_plain_value_is_held_and_replaced(self, value: Any) -> None:
-        source, target = Replica(), Replica()
+        source, target = TorchReplica(), TorchReplica()
         assert source.register("x", value).value == value
         held = target.register("x", 7)
         copy(source, target)
@@ -193,7 +193,7 @@ class TestRegistering:
         ids=lambda value: type(value).__name__,
     )  # fmt: skip
     def test_container_is_changed_in_place(self, here: Any, job: Any) -> None:
-        source, target = Replica(), Replica()
+        source, target = TorchReplica(), TorchReplica()
         source.register("x", job)
         assert target.register("x", here) is here
         copy(source, target)
@@ -201,7 +201,7 @@ class TestRegistering:
         assert source.digest() == target.digest()
 
     def test_value_of_functions(self) -> None:
-        source, target, seen = Replica(), Replica(), []
+        source, target, seen = TorchReplica(), TorchReplica(), []
         source.add_value("lr", lambda: 0.5, seen.append)
         target.add_value("lr", lambda: 0.1, seen.append)
         copy(source, target)
@@ -215,9 +215,9 @@ class TestRegistering:
         best.see(3.0)
         source.replica.add("best", best)
         replica = source.replica
-        late = Replica()
+        late = TorchReplica()
         for _ in range(relays + 1):  # with a relay: from one that has not registered them either
-            late = Replica()
+            late = TorchReplica()
             copy(replica, late)
             assert late.digest() == source.replica.digest()
             assert len(late.buffers()) == len(source.replica.buffers()) == 6
@@ -239,7 +239,7 @@ class TestRegistering:
         assert torch.equal(average.first.weight, source_average(source.replica).first.weight)
 
     def test_late_name_of_another_shape_is_refused(self) -> None:
-        source, late = Replica(), Replica()
+        source, late = TorchReplica(), TorchReplica()
         source.register("x", torch.zeros(3))
         copy(source, late)
         with pytest.raises(
@@ -254,7 +254,7 @@ class TestRegistering:
         assert mine.value == 5
 
 
-def source_average(replica: Replica) -> Network:
+def source_average(replica: TorchReplica) -> Network:
     average = next(module for module in replica.models() if module is not replica.models()[-1])
     assert isinstance(average, Network)
     return average
@@ -275,13 +275,13 @@ class TestDigest:
         values = torch.tensor([0, -(1 << 31), 0x7FC00000, 0x7FC00001], dtype=torch.int64).to(torch.int32)
         digests = set()
         for value in values:
-            replica = Replica()
+            replica = TorchReplica()
             replica.register("x", value.clone().view(torch.float32))
             digests.add(replica.digest())
         assert len(digests) == 4
 
     def test_order_of_registration_and_of_keys_does_not_count(self) -> None:
-        one, other = Replica(), Replica()
+        one, other = TorchReplica(), TorchReplica()
         one.register("a", {"x": torch.ones(2), "y": torch.zeros(2)})
         one.register("b", 2)
         other.register("b", 2)
@@ -290,14 +290,14 @@ class TestDigest:
 
     def test_sharing_and_identity_inside_objects_do_not_count(self) -> None:
         shared, text = torch.ones(2), "".join(["long ", "text"])
-        one, other = Replica(), Replica()
+        one, other = TorchReplica(), TorchReplica()
         one.register("x", [shared, shared, deque([text, text]), deque({"b", "a"})])
         other.register("x", [shared, shared.clone(), deque([text, "long " + "text"[:4]]), deque(sorted({"b", "a"}))])
         first = one.digest()
         assert (first == other.digest()) == (list({"b", "a"}) == ["a", "b"])
 
     def test_memory_layout_does_not_count(self) -> None:
-        one, other = Replica(), Replica()
+        one, other = TorchReplica(), TorchReplica()
         picture = torch.arange(120.0).reshape(2, 3, 4, 5)
         one.register("x", picture)
         other.register("x", picture.to(memory_format=torch.channels_last))
@@ -310,7 +310,7 @@ class TestLayouts:
     )
     @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0), (2, 3, 1)])
     def test_all_types_and_shapes(self, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-        source, target = Replica(), Replica()
+        source, target = TorchReplica(), TorchReplica()
         value = torch.randint(0, 2, shape).to(dtype)
         source.register("x", value)
         mine = torch.zeros(shape, dtype=dtype)
@@ -335,7 +335,7 @@ class TestLayouts:
                 return wide[:, :, ::2]
             return plain[:, :, :, :1].expand(2, 3, 4, 5).clone(memory_format=torch.preserve_format)
 
-        source, target = Replica(), Replica()
+        source, target = TorchReplica(), TorchReplica()
         value, mine = lying(job, 1), lying(here, 0)
         strides = mine.stride()
         source.register("x", value)

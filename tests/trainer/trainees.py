@@ -8,14 +8,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from elastic_launch.trainer.state.replica import Image, Incoming, Replica
+from elastic_launch.trainer.pytorch.state.replica import TorchReplica
+from elastic_launch.trainer.state.replica import Image, Incoming
 
 
 class Trainee:
     """A replica and how it is trained. The data of step k is the same for every trainee."""
 
     def __init__(self) -> None:
-        self.replica = Replica()
+        self.replica = TorchReplica()
         self.model: nn.Module = nn.Identity()
         self.optimizers: list[torch.optim.Optimizer] = []
         self.schedulers: list[Any] = []
@@ -277,7 +278,7 @@ def move(image: Image, incoming: Incoming) -> None:
         writing.store(start, stop)
 
 
-def copy(source: Replica, target: Replica) -> None:
+def copy(source: TorchReplica, target: TorchReplica) -> None:
     image = source.capture()
     incoming = target.prepare(image.meta)
     move(image, incoming)

@@ -1,8 +1,4 @@
-"""Waits that can be ended from outside: every collective of a ring is waited for through a future of our own.
-
-A receive of gloo's whose payload has started is not woken by shutting its socket; the future that stands for it here is
-completed by `Guard.abort`, so nobody waits longer than that, whatever becomes of the operation below.
-"""
+"""The state of one generation's ring, and all that waits on it: an abort ends every wait, whatever becomes of the operation."""
 
 from __future__ import annotations
 
@@ -10,17 +6,16 @@ import contextlib
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from typing import Any
-
-import torch
-from torch._C._distributed_c10d import Work
+from collections.abc import Callable, Hashable, Iterator
 
 from ...errors import RingError, StaleGroupError
 
-Future = torch.futures.Future[Any]
-
 MARK = "elastic ring broken"  # in every message, so that an error that passed through C++ is recognised
+
+errors_of_rings: list[type[Exception]] = [RingError]
+"""Errors that say that a ring broke, besides those that carry the mark. A framework adds its own."""
+
+End = Callable[[RingError], None]
 
 
 class Guard:
@@ -30,7 +25,7 @@ class Guard:
         self.generation = generation
         self.broken_at: float | None = None  # of `time.monotonic`
         self._lock = threading.Lock()
-        self._pending: dict[Future, float] = {}
+        self._pending: dict[Hashable, tuple[float, End | None]] = {}
         self._reason: str | None = None
         self._waiters: list[Callable[[], None]] = []
 
@@ -47,35 +42,17 @@ class Guard:
     def error(self) -> RingError:
         return RingError(f"{MARK}: generation {self.generation}: {self._reason}")
 
-    def watch(self, work: Work, result: Any = None) -> Future:
-        """A future for `work` that completes with its result, its error, or `RingError` on abort, whichever is first.
-
-        `result`, if given, takes the place of the work's own.
-        """
-        future: Future = torch.futures.Future()
+    def enter(self, operation: Hashable, end: End | None = None) -> bool:
+        """Note an operation in flight; False if the ring is broken. `end` is called if it is aborted before it has left."""
         with self._lock:
             if self._reason is None:
-                self._pending[future] = time.monotonic()
-        if self._reason is not None:
-            _settle(future, None, self.error())
-            return future
+                self._pending[operation] = (time.monotonic(), end)
+            return self._reason is None
 
-        def completed(inner: Future) -> None:
-            try:
-                value = inner.value()
-                value, error = (value if result is None else result), None
-            except Exception as caught:
-                value, error = None, RingError(f"{MARK}: generation {self.generation}: {caught}")
-                caught.__traceback__ = None  # see `wait_for`
-            with self._lock:
-                if self._pending.pop(future, None) is None:
-                    return  # aborted meanwhile
-            if error is not None:
-                self.abort(str(error))  # one failed operation is the ring's end: nobody waits for the others
-            _settle(future, value, error)
-
-        work.get_future().add_done_callback(completed)
-        return future
+    def leave(self, operation: Hashable) -> bool:
+        """The operation is over; False if the ring was aborted meanwhile."""
+        with self._lock:
+            return self._pending.pop(operation, None) is not None
 
     def on_abort(self, call: Callable[[], None]) -> None:
         """Have `call` made once when the ring is aborted; at once if it is already."""
@@ -86,71 +63,36 @@ class Guard:
         call()
 
     def abort(self, reason: str) -> None:
-        """Complete every wait with an error, now and from now on."""
+        """End every wait with an error, now and from now on."""
         with self._lock:
             if self._reason is None:
                 self._reason, self.broken_at = reason, time.monotonic()
-            pending, self._pending = list(self._pending), {}
+            pending, self._pending = list(self._pending.values()), {}
             waiters, self._waiters = self._waiters, []
         for call in waiters:
             try:
                 call()
             except Exception:  # the waits end all the same
                 traceback.print_exc()
-        for future in pending:
-            _settle(future, None, self.error())
+        for _, end in pending:
+            if end is not None:
+                end(self.error())
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Counts as an operation in flight, for a wait that is none of gloo's."""
-        future: Future = torch.futures.Future()
-        with self._lock:
-            self._pending[future] = time.monotonic()
+        """Counts as an operation in flight, for a wait that ends by itself when the ring is aborted."""
+        operation = object()
+        self.enter(operation)
         try:
             yield
         finally:
-            with self._lock:
-                self._pending.pop(future, None)
+            self.leave(operation)
 
     def longest_wait(self) -> float:
         """Age in seconds of the oldest operation in flight; 0 if there is none."""
         with self._lock:
-            oldest = min(self._pending.values(), default=None)
+            oldest = min((since for since, _ in self._pending.values()), default=None)
         return 0.0 if oldest is None else time.monotonic() - oldest
-
-
-def _settle(future: Future, value: Any, error: Exception | None) -> None:
-    try:
-        if error is None:
-            future.set_result(value)
-        else:
-            future.set_exception(error)
-    except RuntimeError:
-        pass  # completed already
-
-
-def wait_for(future: Future) -> Any:
-    """The future's value. Raises `RingError`, one of its own.
-
-    The error that a future holds must not keep a traceback: its frames hold the work, the work the ring, and no garbage
-    collector sees through a future.
-    """
-    try:
-        return future.wait()
-    except Exception as error:
-        text = str(error)
-        error.__traceback__ = None
-    raise RingError(text)
-
-
-def error_of(future: Future) -> Exception | None:
-    """The error that a completed future holds."""
-    try:
-        future.value()
-    except Exception as error:
-        error.__traceback__ = None
-        return error
-    return None
 
 
 def came_from_ring(error: BaseException | None) -> bool:
@@ -159,44 +101,8 @@ def came_from_ring(error: BaseException | None) -> bool:
     while error is not None and id(error) not in seen:
         if isinstance(error, StaleGroupError):
             return False
-        if isinstance(error, (RingError, torch.distributed.DistError)) or MARK in str(error):
+        if isinstance(error, tuple(errors_of_rings)) or MARK in str(error):
             return True
         seen.add(id(error))
         error = error.__cause__ or error.__context__
     return False
-
-
-class GuardedWork(Work):
-    """A work object of which every wait ends with the guard."""
-
-    def __init__(self, guard: Guard, work: Work) -> None:
-        super().__init__()
-        self._work = work  # gloo's buffers live as long as this
-        self._future = guard.watch(work)
-
-    def wait(self, timeout: Any = None) -> bool:
-        wait_for(self._future)
-        return True
-
-    def get_future(self) -> Future:
-        return self._future
-
-    def is_completed(self) -> bool:
-        return self._future.done()
-
-    def is_success(self) -> bool:
-        return self._future.done() and self.exception() is None
-
-    def exception(self) -> Exception | None:
-        if not self._future.done():
-            return None
-        return error_of(self._future)
-
-    def result(self) -> Any:
-        return self._future.value()
-
-    def synchronize(self) -> None:
-        self.wait()
-
-    def source_rank(self) -> int:
-        return self._work._source_rank()

@@ -1,28 +1,20 @@
-"""The ring of one generation: form, abort, close. `torch.distributed`'s default group is always the current ring."""
+"""What a member asks of the communicator of one generation, whichever framework's tensors it carries."""
 
 from __future__ import annotations
 
-import sys
-import threading
-import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
+from typing import TypeAlias
 
-import torch
-import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore, PrefixStore, Store
-from torch.distributed import distributed_c10d
+import numpy as np
+import numpy.typing as npt
 
+from ...errors import UsageError
 from ...rendezvous.meeting.client import MeetingClient
-from . import gloo, nccl, tcp_connecting, undertaker
-from .addresses import RingAddresses
-from .group import BACKEND, ElasticGroup, make_groups_with
-from .guard import Future, Guard, error_of, wait_for
-from .store import RingStore
+from .guard import Guard
 
-ONE_HOP_LIMIT = 16  # members up to which a vote goes from each to each
+Vector: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -36,239 +28,76 @@ class RingOptions:
     operation_limit: float = 330.0
 
 
-class Ring:
-    """One generation's communicator. Made by `form`; ended, once, by `close`. `abort` may come from any thread, any time."""
+class Ring(ABC):
+    """One generation's communicator. Made by `form`; ended, once, by `close`. `abort` may come from any thread, any time.
+
+    Whatever fails in it ends the ring: `guard` says why, and all waits raise `RingError`.
+    """
 
     def __init__(
         self, generation: int, rank: int, world_size: int, options: RingOptions, meeting: MeetingClient | None
-    ):
+    ) -> None:
         self.generation = generation
         self.rank = rank
         self.world_size = world_size
         self.guard = Guard(generation)
         self.meeting = meeting
+        self.options = options
         self.refuse_collectives: str | None = None
-        self._options = options
-        self._addresses = RingAddresses()
-        self._groups: list[ElasticGroup] = []
-        self._lock = threading.Lock()
-        self._connecting: gloo.Connecting | tcp_connecting.Connecting | None = None
-        self._stores: list[Store] = []
-        self._reductions: list[Future] = []
-        self._cuda_works: list[Any] = []
-        self._cuda_settled = False
+        """Why nothing may be started; None if it may."""
         if meeting is not None:
             self.guard.on_abort(lambda: meeting.abort(f"generation {generation} was aborted"))
-        self.guard.on_abort(self._shut_sockets)
-
-    def connect(self) -> None:
-        """Start connecting, on a thread of its own."""
-        store, address = self._store("ring"), self._options.address
-        if self._options.backend == "tcp":
-            self._connecting = tcp_connecting.connecting(
-                self.meeting, self.rank, self.world_size, address, self._limits, self.guard
-            )
-        else:
-            self._connecting = gloo.Connecting(store, self.rank, self.world_size, address, self.guard)
-
-    def form(self) -> None:
-        """Wait until connected and make this ring the default group. Raises `RingError` when aborted or impossible."""
-        if self._connecting is None:
-            self.connect()
-        connecting, self._connecting = self._connecting, None
-        assert connecting is not None
-        below: Any = connecting.result()
-        if self._options.backend == "gloo":
-            below._set_default_timeout(self._operation_timeout)
-        over_nccl = None
-        if self._options.cuda:
-            over_nccl = nccl.connect(self._stores[0], self.rank, self.world_size, self.guard, self._operation_timeout)
-        group = self._adopt(below, over_nccl, self.rank, self.world_size)
-        _install(group, self._make_subgroup, self._stores[0], self.rank, self.world_size)
-        self.guard.check()
 
     @property
-    def group(self) -> ElasticGroup:
-        return self._groups[0]
+    @abstractmethod
+    def kind(self) -> str:
+        """What it is made of, in words; members of different kinds cannot form a ring."""
 
-    def start_sum(self, tensor: torch.Tensor) -> Future:
-        """Start a sum of `tensor` over the ring, in place; the future's value is `tensor`. One of this step's reductions."""
-        group, options = self.group, dist.AllreduceOptions()
-        group.check_usable()
-        if tensor.is_cuda:
-            work = group.nccl.allreduce([tensor], options)
-            self._cuda_works.append(work)
-            future: Future = work.get_future().then(lambda done: done.value()[0])
-        else:
-            future = self.guard.watch(group.cpu.allreduce([tensor], options), tensor)
-        self._reductions.append(future)
-        return future
+    @abstractmethod
+    def connect(self) -> None:
+        """Start connecting, on a thread of its own."""
 
+    @abstractmethod
+    def form(self) -> None:
+        """Wait until connected. Raises `RingError` when aborted or impossible."""
+
+    @abstractmethod
     def begin_step(self) -> None:
         """Forget the reductions of the step before."""
-        self._reductions, self._cuda_works, self._cuda_settled = [], [], False
 
+    @abstractmethod
     def reductions_succeeded(self) -> bool:
         """Whether every reduction of this step has ended well, so that this member holds the reduced gradients."""
-        if not all(future.done() and error_of(future) is None for future in self._reductions):
-            return False
-        return not self._cuda_works or self._cuda_settled
 
+    @abstractmethod
     def settle_reductions(self) -> None:
-        """Wait for the CUDA reductions of this step; raises `RingError` if one did not end well."""
-        if self._cuda_works:
-            nccl.settled(self._cuda_works, self.guard, torch.device("cuda", torch.cuda.current_device()))
-            self._cuda_settled = True
-        self.guard.check()
+        """Wait for this step's reductions on devices; raises `RingError` if one did not end well."""
 
-    def sum_for_vote(self, ballot: torch.Tensor) -> None:
-        """Sum `ballot` (CPU) over the ring, in place, past every refusal of collectives. Raises `RingError`.
+    @abstractmethod
+    def sum_for_vote(self, ballot: Vector) -> None:
+        """Sum `ballot` over the ring, in place, past every refusal of collectives. Raises `RingError`.
 
-        In small rings everybody sends to everybody, which takes one hop: gloo's allreduce goes twice around the ring, and
-        each hop waits until another process is scheduled. The sum is made in rank order: the same bits on every member.
+        The sum is made in rank order: the same bits on every member.
         """
-        self.guard.check()
-        if self.world_size == 1:
-            return
-        if self._options.backend == "tcp":
-            tcp_connecting.at_once(self.guard, self.group.cpu.ring.allreduce, ballot)
-            return
-        if self.world_size > ONE_HOP_LIMIT:
-            wait_for(self.guard.watch(self.group.cpu.allreduce([ballot], dist.AllreduceOptions())))
-            return
-        sent = ballot.repeat(self.world_size)
-        received = torch.empty_like(sent)
-        work = self.group.cpu.alltoall_base(received, sent, [], [], dist.AllToAllOptions())
-        wait_for(self.guard.watch(work))
-        first, *others = received.chunk(self.world_size)
-        ballot.copy_(first)
-        for other in others:
-            ballot.add_(other)
 
-    def reduce(self, tensor: torch.Tensor, operation: Any = dist.ReduceOp.SUM) -> None:
-        """All-reduce a CPU tensor in place and wait. Raises `RingError`."""
-        if self.world_size == 1:
-            self.group.check_usable()
-            return
-        options = dist.AllreduceOptions()
-        options.reduceOp = operation
-        wait_for(self.group.start("allreduce", False, [tensor], options).get_future())
-
-    def broadcast(self, tensor: torch.Tensor, source: int) -> None:
-        """Broadcast a CPU tensor from rank `source`, in place, and wait. Raises `RingError`."""
-        options = dist.BroadcastOptions()
-        options.rootRank, options.rootTensor = source, 0
-        wait_for(self.group.start("broadcast", False, [tensor], options).get_future())
-
+    @abstractmethod
     def gather_bytes(self, data: bytes) -> list[bytes]:
         """Everybody's `data` in rank order. Raises `RingError`."""
-        if self._options.backend == "tcp":
-            self.group.check_usable()
-            return tcp_connecting.at_once(self.guard, self.group.cpu.ring.gather_bytes, data)
-        sizes = torch.zeros(self.world_size, dtype=torch.int64)
-        sizes[self.rank] = len(data)
-        self.reduce(sizes)
-        longest = int(sizes.max())
-        table = torch.zeros((self.world_size, max(longest, 1)), dtype=torch.uint8)
-        if data:
-            table[self.rank, : len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        self.reduce(table)
-        return [bytes(table[rank, : int(sizes[rank])].numpy().tobytes()) for rank in range(self.world_size)]
 
     def abort(self, reason: str) -> None:
         """End every wait on this ring at once. From any thread, at any time, more than once."""
         self.guard.abort(reason)
 
+    @abstractmethod
     def close(self) -> None:
-        """End the ring: its groups become stale, its sockets and threads go. Never raises, never waits."""
-        self.guard.abort("closed")
-        if self._connecting is not None:
-            self._connecting = None
-        below: list[Any] = []
-        with self._lock:
-            groups = list(self._groups)
-        for group in groups:
-            below += group.retire()
-        _uninstall(groups)
-        below += self._stores
-        self._stores.clear()
-        if below:
-            undertaker.bury(below, f"ring-{self.generation}")  # which empties the list: no reference stays here
-        if self.meeting is not None:
-            self.meeting.close()
+        """End the ring: its sockets and threads go. Never raises, never waits."""
 
-    @property
-    def _operation_timeout(self) -> timedelta:
-        return timedelta(seconds=self._options.operation_limit)
-
-    @property
-    def _limits(self) -> tuple[float, float]:
-        return self._options.forming_limit, self._options.operation_limit
-
-    def _store(self, prefix: str) -> Store:
-        base: Store
-        if self.meeting is None:
-            base = HashStore()
-        else:
-            base = RingStore(self.meeting, self._addresses.learn, self._options.forming_limit)
-        store = PrefixStore(prefix, base)
-        self._stores += [store, base]
-        return store
-
-    def _shut_sockets(self) -> None:
-        self._addresses.shut()
-
-    def _adopt(self, below: Any, over_nccl: Any, rank: int, size: int) -> ElasticGroup:
-        group = ElasticGroup(self.guard, below, over_nccl, rank, size, lambda: self.refuse_collectives)
-        with self._lock:
-            self._groups.append(group)
-        return group
-
-    def _make_subgroup(self, store: Store, rank: int, size: int) -> ElasticGroup:
+    def check_usable(self) -> None:
+        """Raise `UsageError` (collectives are refused) or `RingError` (aborted) if nothing can be started."""
+        if self.refuse_collectives is not None:
+            raise UsageError(self.refuse_collectives)
         self.guard.check()
-        below: Any
-        if self._options.backend == "tcp":
-            limits = self._limits
-            below = tcp_connecting.subgroup(store, self.meeting, rank, size, self._options.address, limits, self.guard)
-        else:
-            below = gloo.connect(store, rank, size, self._options.address, self.guard, self._operation_timeout)
-        over_nccl = None
-        if self._options.cuda:
-            over_nccl = nccl.connect(store, rank, size, self.guard, self._operation_timeout)
-        self._stores.append(store)
-        return self._adopt(below, over_nccl, rank, size)
 
 
-_stale: weakref.WeakKeyDictionary[ElasticGroup, dict[int, int]] = weakref.WeakKeyDictionary()
-
-
-def _install(
-    group: ElasticGroup,
-    make_subgroup: Callable[[Store, int, int], ElasticGroup],
-    store: Store,
-    rank: int,
-    size: int,
-) -> None:
-    if dist.is_initialized():
-        dist.destroy_process_group()
-    hook = sys.excepthook  # torch nests it deeper with each initialisation
-    world = distributed_c10d._world
-    world.group_count = 0  # names of groups must be the same on members of every age
-    make_groups_with(lambda *_: group)
-    try:
-        dist.init_process_group(BACKEND, store=store, rank=rank, world_size=size)
-    finally:
-        sys.excepthook = hook
-        make_groups_with(make_subgroup)
-    for stale, ranks in _stale.items():
-        # Known to torch, so that it passes on the stale group's own error in place of one about an unknown group.
-        world.pg_map[stale] = (BACKEND, store)
-        world.pg_group_ranks[stale] = ranks
-
-
-def _uninstall(groups: list[ElasticGroup]) -> None:
-    make_groups_with(None)
-    if groups and dist.is_initialized() and dist.group.WORLD is groups[0]:
-        for subgroup in groups[1:]:
-            _stale[subgroup] = dict(distributed_c10d._world.pg_group_ranks.get(subgroup, {}))
-        dist.destroy_process_group()
+MakeRing = Callable[[int, int, int, RingOptions, MeetingClient | None], Ring]
+"""Of generation, rank, world size, options and meeting point."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from ...errors import UsageError
-from .parts import ModelPart, ObjectPart, OptimizerPart, Part, TensorPart, ValuePart
+from .parts import ObjectPart, Part, ValuePart
 
 
 class Value:
@@ -25,14 +23,8 @@ class Value:
 
 def part_for(name: str, target: Any) -> tuple[Part, Any]:
     """The part for whatever a user registers, and what `register` returns: the object, or a Value that holds it."""
-    if isinstance(target, torch.nn.Module):
-        return ModelPart(name, target), target
-    if isinstance(target, torch.optim.Optimizer):
-        return OptimizerPart(name, target), target
     if hasattr(target, "state_dict") and hasattr(target, "load_state_dict"):
         return ObjectPart(name, target), target
-    if isinstance(target, torch.Tensor):
-        return TensorPart(name, target), target
     if isinstance(target, Value):
         return ValuePart(name, lambda: target.value, target._set), target
     if isinstance(target, (list, bytearray)):

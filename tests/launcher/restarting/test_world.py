@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,6 +66,15 @@ def test_the_store_of_one_is_everybody_s() -> None:
     assert environ["MASTER_ADDR"] == "fd00::1" and environ["MASTER_PORT"] == "29500"
     assert environ["TORCHELASTIC_USE_AGENT_STORE"] == "True" and environ["TORCHELASTIC_RESTART_COUNT"] == "3"
     assert environ["PATH"] == "/bin"
+
+
+def test_tensorflow_is_told_where_all_scripts_are_in_the_order_of_their_ranks() -> None:
+    entries = [Entry("a", 0, address="a:1"), Entry("b", 0, address="[fd00::1]:5"), Entry("a", 1, address="a:2")]
+    told = [
+        json.loads(script_environment({}, ScriptSettings("job"), one, 1, "")["TF_CONFIG"]) for one in seats(entries)
+    ]
+    assert [one["task"] for one in told] == [{"type": "worker", "index": rank} for rank in (0, 2, 1)]
+    assert {tuple(one["cluster"]["worker"]) for one in told} == {("a:1", "a:2", "[fd00::1]:5")}
 
 
 def test_with_virtual_local_ranks_each_script_sees_one_device() -> None:

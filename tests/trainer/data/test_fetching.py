@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from torch.utils.data import default_collate
 
-from elastic_launch.trainer.data.fetching import Prefetcher, Wanted
+from elastic_launch.trainer.pytorch.data.fetching import Prefetcher, Wanted
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_closing_ends_the_processes_and_starting_brings_others(prefetcher: Calla
 PARENT = """
 import multiprocessing, sys
 from torch.utils.data import default_collate
-from elastic_launch.trainer.data.fetching import Prefetcher
+from elastic_launch.trainer.pytorch.data.fetching import Prefetcher
 
 if __name__ == "__main__":
     fetching = Prefetcher([1, 2], default_collate, num_workers=2, multiprocessing_context=sys.argv[1])

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from elastic_launch.errors import UsageError
-from elastic_launch.trainer.data.loader import ElasticLoader
+from elastic_launch.trainer.pytorch.data.loader import ElasticLoader
 
 
 class Job:

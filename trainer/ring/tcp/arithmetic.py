@@ -83,6 +83,30 @@ class Arithmetic:
             out[...] = partial
 
 
+def scale(elements: Array, dtype: str, weight: float, out: Array) -> None:
+    """`out` is `weight` times `elements`; for 0 it is zero even where they are not finite. Both may be the same memory.
+
+    Raises `UsageError` for another weight than 0 and 1 of what are no floating-point numbers.
+    """
+    if weight == 0.0:
+        out[...] = 0
+    elif weight == 1.0:
+        if out is not elements:
+            np.copyto(out, elements)
+    elif dtype not in _FLOATS:
+        raise UsageError(f"{weight:g} times {dtype} is no {dtype}: convert to floating point")
+    elif dtype == "float64":
+        np.multiply(elements, weight, out=out)
+    elif dtype == "bfloat16":
+        wide = np.left_shift(elements, 16, dtype=np.uint32).view(np.float32)
+        with np.errstate(all="ignore"):
+            np.multiply(wide, np.float32(weight), out=wide)
+        _round_to_bfloat16(wide, out)
+    else:
+        with np.errstate(all="ignore"):
+            np.multiply(elements, np.float32(weight), out=out, casting="same_kind")
+
+
 def _round_to_bfloat16(numbers: Array, out: Array) -> None:
     """To the nearest, ties to even."""
     bits = numbers.view(np.uint32)

@@ -24,7 +24,7 @@ from ....errors import UsageError
 
 Array: TypeAlias = npt.NDArray[Any]
 
-_ALIGNMENT = 64  # bytes
+ALIGNMENT = 64  # bytes, of what TensorFlow takes over
 _CPU = 1  # of DLPack's devices
 DTYPES = (
     "float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
@@ -66,10 +66,43 @@ def writable(value: Any) -> Flat:
 
 def empty(size: int, dtype: str) -> Array:
     """Memory for `size` elements, aligned as TensorFlow wants it; bfloat16 as uint16."""
-    kind = np.dtype(np.uint16 if dtype == "bfloat16" else dtype)
-    room = np.empty(size * kind.itemsize + _ALIGNMENT, np.uint8)
-    skip = -room.ctypes.data % _ALIGNMENT
+    kind = storage(dtype)
+    room = np.empty(size * kind.itemsize + ALIGNMENT, np.uint8)
+    skip = -room.ctypes.data % ALIGNMENT
     return room[skip : skip + size * kind.itemsize].view(kind)
+
+
+def storage(dtype: str) -> np.dtype[Any]:
+    """The type of the elements in memory: of bfloat16, which numpy lacks, that of its bits."""
+    return np.dtype(np.uint16 if dtype == "bfloat16" else dtype)
+
+
+def as_typed(elements: Array, dtype: str) -> Array:
+    """`elements`, as they are in a `Flat`, as an array that says of itself what type they have.
+
+    Of bfloat16 as numpy's own where a package has added that, else as a `Bfloat16`.
+    """
+    if dtype != "bfloat16":
+        return elements
+    added = sys.modules.get("ml_dtypes")
+    return elements.view(Bfloat16 if added is None else added.bfloat16)
+
+
+def describe(value: Any) -> tuple[str, tuple[int, ...]]:
+    """The type and the shape of an array or tensor, wherever it is."""
+    framework = type(value).__module__.partition(".")[0]
+    if framework == "torch":
+        return str(value.dtype).removeprefix("torch."), tuple(value.shape)
+    if framework == "tensorflow":
+        return value.dtype.name, tuple(value.shape)
+    return readable(value).dtype, _shared(value).shape
+
+
+def alike(value: Any, elements: Array) -> Array:
+    """`elements`, as they are in a `Flat`, in the shape and the type of `value`."""
+    array = _shared(value)
+    found = elements.view(array.dtype).reshape(array.shape)
+    return found.view(Bfloat16) if isinstance(array, Bfloat16) else found
 
 
 def as_bytes(elements: Array) -> memoryview:

@@ -17,7 +17,6 @@ from .greeting import Greeting, greet_next, greet_previous
 from .lanes import Lane
 from .lifeline import Lifeline
 
-BUFFER = 4 * 1024 * 1024  # bytes that a connection takes or keeps while its reader is busy; the system may give less
 _STRANGERS = 16  # connections that have not proved anything yet, at once
 _PATIENCE = 5.0  # seconds that one of them has for it
 
@@ -202,9 +201,5 @@ def _socket_for(host: str, port: int) -> tuple[socket.socket, Any]:
 
 
 def _prepare(connection: socket.socket) -> None:
+    """The sizes of the buffers are left to the system: where it grows them by itself, it goes higher than it lets others ask."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for option in (
-        socket.SO_SNDBUF,
-        socket.SO_RCVBUF,
-    ):  # of a listener, so that those who connect have it from the start
-        connection.setsockopt(socket.SOL_SOCKET, option, BUFFER)

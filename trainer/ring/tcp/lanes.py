@@ -22,7 +22,7 @@ from .lifeline import Lifeline
 Then: TypeAlias = Callable[[], None]
 
 _PIECES = 16  # buffers of one system call
-_ENOUGH = 2 * 1024 * 1024  # bytes that are worth waking up for; a connection must be able to hold them
+_ENOUGH = 2 * 1024 * 1024  # bytes that are worth waking up for; the system makes room for them, or wakes up earlier
 
 
 class Lane:

@@ -1,0 +1,137 @@
+"""The thread that talks to the other members about what each has asked for, and makes what all have.
+
+A round is one small exchange. A member goes into one when it has something to tell, or waits for others; so whoever is in a
+round is met there at the latest by the next thing that the others ask for. Nobody polls while there is nothing to do.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+import msgspec
+
+from ..errors import ElasticError, RingError
+from .common.exceptions import HorovodInternalError, MismatchError
+from .negotiating import Table
+from .operation import Operation
+from .performing import Carrier, Performer
+from .requests import Request
+
+_PAUSE = 0.002  # seconds between two rounds in which nobody told anything: the members ask in different orders
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Request]).decode
+
+
+class Engine:
+    """Of one ring, from its forming to its end. `ask` may be called from any thread."""
+
+    def __init__(self, ring: Carrier, rank: int, size: int) -> None:
+        self.rank = rank
+        self.size = size
+        self._ring = ring
+        self._performer = Performer(ring, rank, size)
+        self._table = Table(size)
+        self._changed = threading.Condition()
+        self._untold: list[Operation] = []
+        self._own: dict[str, Operation] = {}
+        self._numbers: Counter[str] = Counter()
+        self._failure: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def ask(self, operation: Operation) -> Operation:
+        """Start it. Raises `HorovodInternalError` if the ring is broken."""
+        name = operation.request.name
+        with self._changed:
+            if self._failure is not None:
+                raise HorovodInternalError(str(self._failure))
+            if name in self._own:
+                raise MismatchError(
+                    f"{name!r} has been asked for, and is not over: give each collective that is under way another name"
+                )
+            self._own[name] = operation
+            self._untold.append(operation)
+            if self.size > 1:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="horovod-engine", daemon=True)
+                    self._thread.start()
+                self._changed.notify()
+        if self.size == 1:
+            self._make_alone(operation)
+        return operation
+
+    def name(self, kind: str) -> str:
+        """For a collective without one: the same on all members if they ask for such in the same order."""
+        with self._changed:
+            self._numbers[kind] += 1
+            return f"{kind}.noname.{self._numbers[kind]}"
+
+    def fail(self, error: BaseException) -> None:
+        """The ring has ended: everything that is under way, or asked for from here on, fails. From any thread.
+
+        What is being made fails when the ring has let go of its memory, so that whoever waits for it may use that.
+        """
+        with self._changed:
+            if self._failure is None:
+                self._failure = error
+            is_run = self._thread is not None
+            self._changed.notify()
+        if not is_run:
+            self._fail_all()
+
+    def end(self) -> bool:
+        """No more of it. Whether nothing was under way; else the ring must be aborted, which ends that."""
+        with self._changed:
+            is_idle = not self._own
+        self.fail(RingError("this generation's ring has ended"))
+        return is_idle
+
+    def _fail_all(self) -> None:
+        with self._changed:
+            own, self._own, self._untold = list(self._own.values()), {}, []
+        for operation in own:
+            operation.end(self._failure)
+
+    def _run(self) -> None:
+        told_nothing = False
+        while True:
+            with self._changed:
+                if told_nothing and not self._untold and self._failure is None:
+                    self._changed.wait(_PAUSE)
+                while not self._own and self._failure is None:
+                    self._changed.wait()  # for as long as this ring lives: it ends with it
+                if self._failure is not None:
+                    break
+                untold, self._untold = self._untold, []
+                own = dict(self._own)
+            try:
+                told_nothing = self._round(untold, own)
+            except RingError as error:
+                self.fail(error)
+            except BaseException as error:  # whoever waits must hear of it
+                self.fail(error if isinstance(error, ElasticError) else RingError(f"the engine failed: {error!r}"))
+        self._fail_all()
+
+    def _round(self, untold: list[Operation], own: dict[str, Operation]) -> bool:
+        """Whether nobody had told anything."""
+        said = self._ring.gather_bytes(_encode([operation.request for operation in untold]))
+        told = [_decode(each) for each in said]
+        self._performer.make(self._table.take(told), own, self._over)
+        return not any(told)
+
+    def _over(self, operation: Operation, error: BaseException | None) -> None:
+        """Its name is free before whoever waits for it can ask for the next one."""
+        operation.last_joined = self._table.last_joined
+        with self._changed:
+            self._own.pop(operation.request.name, None)
+        operation.end(error)
+
+    def _make_alone(self, operation: Operation) -> None:
+        with self._changed:
+            self._untold.clear()
+        try:
+            ready = self._table.take([[operation.request]])
+            self._performer.make(ready, {operation.request.name: operation}, self._over)
+        except RingError as error:
+            self.fail(error)

@@ -1,0 +1,233 @@
+"""This process as a member of the job: `init` makes it one, `reset` takes it into the next generation.
+
+All contact with the trainer is here. The trainer copies no state for it: `elastic.State.sync` does that over the ring.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..errors import ElasticError, RingError, UsageError
+from ..rendezvous.messages import Finished, Registered
+from ..trainer import joining
+from ..trainer.control import Control
+from ..trainer.exchange import Decision
+from ..trainer.member import Member
+from ..trainer.ring.sockets import SocketRing
+from . import collectives
+from .carrier import Carrier
+from .engine import Engine
+from .places import Place, Seat, place
+
+
+class NotInitialized(UsageError, ValueError):
+    """`hvd.init()` has not been called."""
+
+    def __init__(self) -> None:
+        super().__init__("Horovod has not been initialized; use hvd.init().")
+
+
+class NoState:
+    """What the trainer would copy to those that join: nothing."""
+
+    def structure_digest(self) -> str:
+        return ""
+
+    def structure_bytes(self) -> bytes:
+        return b""
+
+    def explain_structure(self, other: bytes) -> str:
+        return ""
+
+    def digest(self) -> str:
+        return ""
+
+    def samples(self) -> float:
+        return 0.0
+
+    def epoch(self) -> int:
+        return 0
+
+    def newest_checkpoint(self) -> int:
+        return 0
+
+    def bring_together(self, ring: Any, decision: Decision, secret: str, address: str) -> None:
+        pass
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True):
+    """What a member says of its state. `came_later`: it came into a job whose members may have had one."""
+
+    has_state: bool
+    commits: int
+    came_later: bool
+
+
+class World:
+    """Used by the main thread, but for the engine's own."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._member = Member(control, NoState(), SocketRing)  # type: ignore[arg-type]
+        self._member.step_number = lambda: self.commits
+        self._carrier: Carrier | None = None
+        self._engine: Engine | None = None
+        self.place = Place()
+        self.generation = 0
+        self.has_state = False
+        self.commits = 0
+        self._came_later = False
+        self._source: int | None = None
+        self._commits_of_source = 0
+        control.send(Registered(control.identity.worker))
+
+    @property
+    def engine(self) -> Engine:
+        if self._engine is None:
+            raise NotInitialized()
+        return self._engine
+
+    @property
+    def is_open(self) -> bool:
+        return self._engine is not None
+
+    @property
+    def is_broken(self) -> bool:
+        return self._carrier is not None and self._carrier.is_broken
+
+    def open(self) -> None:
+        """Be in a ring with an engine of its own. Ends the process with 0 if this worker may leave."""
+        while True:
+            self._member.boundary()
+            ring = self._member.ring
+            assert isinstance(ring, SocketRing)
+            if self.generation == 0:
+                self._came_later = self._joined_others()
+            carrier = Carrier(ring)
+            engine = Engine(carrier, ring.rank, ring.world_size)
+            try:
+                said = carrier.gather_bytes(msgspec.msgpack.encode(self._seat()))
+            except RingError:
+                continue  # and form the next one
+            seats = [msgspec.msgpack.decode(each, type=Seat) for each in said]
+            self.place = place(seats, ring.rank)
+            self.generation = ring.generation
+            self._source = None
+            self._carrier, self._engine = carrier, engine
+            carrier.when_broken(engine.fail)
+            return
+
+    def shut(self) -> None:
+        """No collectives until it is opened again."""
+        if self._engine is not None:
+            engine, self._engine = self._engine, None
+            if not engine.end() and self._carrier is not None:
+                self._carrier.abort("a member left with collectives under way")
+
+    def reset(self, failed: bool) -> None:
+        """Into the next generation: after a failed collective, or after all have agreed to a change."""
+        self.shut()
+        if failed and self._carrier is not None and not self._carrier.is_broken:
+            self._carrier.abort("a collective failed on a member of it")
+        self.open()
+
+    @property
+    def wants_change(self) -> bool:
+        return self._member.change_wanted
+
+    def leave_agreed(self) -> None:
+        """All members leave this ring here, for the generation that was announced."""
+        self._member.leave_agreed = True
+
+    def committed(self) -> None:
+        self.commits += 1
+        self._member.write_progress()
+
+    def wait_for_lease(self) -> None:
+        """In a ring of one, until the server counts it in."""
+        if self._member.ring is not None:
+            self._member.wait_for_lease(self._member.ring)
+
+    def source(self) -> int:
+        """The rank whose state is the job's: the lowest of those with the newest one. Asked by all members at one point.
+
+        Raises `HorovodInternalError` if the ring breaks, `ElasticError` if nobody has the state any more.
+        """
+        if self._source is None:
+            claim = Claim(self.has_state, self.commits, self._came_later)
+            said = collectives.gather_bytes(self.engine, msgspec.msgpack.encode(claim), "elastic.claims")
+            claims = [msgspec.msgpack.decode(each, type=Claim) for each in said]
+            self._source = source_of(claims)
+            self._commits_of_source = claims[self._source].commits
+        return self._source
+
+    def has_synced(self) -> None:
+        """This member has kept the source's state, which is newer than what anybody had kept before."""
+        self.has_state = True
+        self.commits = self._commits_of_source + 1
+
+    # --- the end: called by the trainer's main module ---
+
+    def finish(self) -> None:
+        """The script has come to its end: say so, and stay reachable until the whole job is done."""
+        if self._member.ring is None:
+            self._member.boundary()
+        self._control.send(Finished(self._control.identity.worker))
+        with self._control.changed:
+            while not self._control.done and self._control.may_leave is None:
+                self._control.changed.wait()  # ends at the latest with the agent
+        self.close()
+
+    def close(self) -> None:
+        self.shut()
+        self._member.close()
+
+    def wait_until_closed(self, limit: float) -> None:
+        """Nothing is left by then."""
+
+    def _seat(self) -> Seat:
+        identity = self._control.identity
+        return Seat(identity.host, identity.local_rank)
+
+    def _joined_others(self) -> bool:
+        """Whether the first generation of this worker is not the job's first, so that others may have had a state."""
+        announced = self._control.announced
+        return announced is not None and announced.formed != 0
+
+
+def source_of(claims: list[Claim]) -> int:
+    """Raises `ElasticError` if there was a state, and nobody has it: the job must not begin again as if nothing had been."""
+    newest = max((claim.commits for claim in claims if claim.has_state), default=None)
+    if newest is not None:
+        return next(rank for rank, claim in enumerate(claims) if claim.has_state and claim.commits == newest)
+    if any(claim.came_later for claim in claims):
+        raise ElasticError(
+            "every worker that held the job's state is gone, and those that are left had not received it yet: start the job"
+            " again, from its own checkpoint if it writes one"
+        )
+    return 0
+
+
+_world: World | None = None
+
+
+def current() -> World:
+    """The world of this process. Raises `NotInitialized` before the first `init`."""
+    if _world is None:
+        raise NotInitialized()
+    return _world
+
+
+def is_initialized() -> bool:
+    return _world is not None and _world.is_open
+
+
+def init() -> None:
+    """Become a member of the job, or a job of one where no agent started this process. Nothing happens the second time."""
+    global _world
+    if _world is None:
+        _world = joining.enter(lambda control, checkpoints: World(control))  # type: ignore[type-var]
+    if not _world.is_open:
+        _world.open()

@@ -1,0 +1,3 @@
+from ..system.conftest import lab, undisturbed
+
+__all__ = ["lab", "undisturbed"]

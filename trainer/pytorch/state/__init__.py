@@ -1,0 +1,1 @@
+"""How torch's modules, optimizers and tensors are replicated."""
