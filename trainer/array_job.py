@@ -12,6 +12,8 @@ import numpy.typing as npt
 from ..errors import UsageError
 from .data.arrays import length_of, rows_of
 from .job import BaseJob
+from .member import Change
+from .place import address_on, keep_current
 from .ring.ring import Ring
 from .ring.sockets import SocketRing
 from .units import agree, share_of
@@ -25,6 +27,11 @@ class ArrayJob(BaseJob):
     """What the jobs of TensorFlow and Keras share. Arrays are in the CPU's memory."""
 
     make_ring = SocketRing
+
+    def _changed(self, change: Change) -> None:
+        if self.member.ring is not None:
+            keep_current(self.member.ring, address_on(self._control.identity.address))
+        super()._changed(change)
 
     @property
     def ring(self) -> SocketRing:

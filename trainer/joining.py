@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ..errors import UsageError
 from . import control as control_line
@@ -12,7 +12,11 @@ from .job import BaseJob
 from .shield import raise_shield
 
 if TYPE_CHECKING:
+    import torch
+
     from .checkpoint import Checkpoints
+    from .pytorch.job import Job as TorchJob
+    from .tensorflow.job import Job as TensorFlowJob
 
 J = TypeVar("J", bound=BaseJob)
 
@@ -60,6 +64,39 @@ def enter(
     job = make(_control, checkpoints)
     _job = job
     return job
+
+
+@overload
+def join(
+    model: torch.nn.Module | Mapping[str, torch.nn.Module],
+    optimizer: torch.optim.Optimizer
+    | Mapping[str, torch.optim.Optimizer]
+    | Sequence[torch.optim.Optimizer]
+    | None = None,
+    scheduler: Any = None,
+    scaler: Any = None,
+    *,
+    seed: int = 0,
+    checkpoint: str | None = None,
+    checkpoint_every: int = 100,
+    checkpoint_keep: int = 2,
+    find_unused_parameters: bool = False,
+    bucket_cap_mb: float = 25,
+) -> TorchJob: ...
+
+
+@overload
+def join(
+    model: Any = None,
+    optimizer: Any = None,
+    *,
+    variables: Mapping[str, Any] | Sequence[Any] | None = None,
+    seed: int = 0,
+    checkpoint: str | None = None,
+    checkpoint_every: int = 100,
+    checkpoint_keep: int = 2,
+    bucket_cap_mb: float = 25,
+) -> TensorFlowJob: ...
 
 
 def join(

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from elastic_launch.rendezvous.tf_config import tf_config
+from elastic_launch.trainer.place import keep_current
 from elastic_launch.trainer.ring.tcp.ring import TcpRing
-from elastic_launch.trainer.tensorflow.place import keep_current
 from tests.trainer.tcp_threads import in_threads, rings
 
 __all__ = ["rings"]

@@ -8,7 +8,14 @@ import keras
 
 from ..tensorflow.elastic import TensorFlowKerasState, run
 
-__all__ = ["CommitStateCallback", "KerasState", "TensorFlowKerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]
+__all__ = [
+    "CommitStateCallback",
+    "KerasState",
+    "TensorFlowKerasState",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+    "run",
+]
 
 
 class KerasState(TensorFlowKerasState):
