@@ -67,7 +67,7 @@ def rows_of(data: Any, rows: Sequence[int]) -> Any:
     if isinstance(data, Mapping):
         return {key: rows_of(each, rows) for key, each in data.items()}
     if is_nested(data):
-        return type(data)(rows_of(each, rows) for each in data)
+        return _as(type(data), [rows_of(each, rows) for each in data])
     if hasattr(data, "shape"):
         array = np.asarray(data)
         return array[np.asarray(rows, np.int64)]
@@ -86,5 +86,9 @@ def _stacked(samples: list[Any]) -> Any:
     if isinstance(first, Mapping):
         return {key: _stacked([sample[key] for sample in samples]) for key in first}
     if isinstance(first, (tuple, list)):
-        return type(first)(_stacked(list(each)) for each in zip(*samples, strict=True))
+        return _as(type(first), [_stacked(list(each)) for each in zip(*samples, strict=True)])
     return np.stack([np.asarray(sample) for sample in samples])
+
+
+def _as(kind: type[Any], items: list[Any]) -> Any:
+    return kind(*items) if hasattr(kind, "_fields") else kind(items)

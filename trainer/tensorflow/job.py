@@ -63,9 +63,9 @@ class Job(ArrayJob):
 
         `gradients` is a list, or any nested structure, of `tf.Tensor`, `tf.IndexedSlices` and None, as `tape.gradient`
         gives it. All that a step needs is averaged in one call, inside its block, ahead of what applies it: with the call
-        the members agree on the step. May be called inside of a `tf.function`.
+        the members agree on the step. May be called inside of a `tf.function`, which may be traced ahead of the first block.
         """
-        if self.current_step is None:
+        if self.current_step is None and tf.executing_eagerly():
             raise UsageError("job.average_gradients is called inside a block: put the step into `with job.step():`")
         return average_gradients(gradients, self._reduce, self._on_gpu, self._handles)
 
