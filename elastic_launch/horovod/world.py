@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import ElasticError, RingError, UsageError
+from ..errors import RingError, UsageError
 from ..rendezvous.messages import Finished, Registered
 from ..trainer import joining
 from ..trainer.control import Control
@@ -19,6 +19,7 @@ from ..trainer.member import Member, Stale
 from ..trainer.ring.sockets import SocketRing
 from . import collectives
 from .carrier import Carrier
+from .claims import Claim, source_of
 from .engine import Engine
 from .places import Place, Seat, place
 
@@ -61,14 +62,6 @@ class NoState:
 
     def bring_together(self, ring: Any, decision: Decision, secret: str, address: str) -> None:
         pass
-
-
-class Claim(msgspec.Struct, frozen=True, array_like=True):
-    """What a member says of its state. `came_later`: it came into a job whose members may have had one."""
-
-    has_state: bool
-    commits: int
-    came_later: bool
 
 
 class World:
@@ -137,7 +130,7 @@ class World:
             if self.generation == 0:
                 self._came_later = self._joined_others()
             carrier = Carrier(ring)
-            engine = Engine(carrier, ring.rank, ring.world_size)
+            engine = Engine(carrier, ring.rank, ring.world_size, self._control.hang_timeout)
             try:
                 said = carrier.gather_bytes(msgspec.msgpack.encode(self._seat()))
             except RingError:
@@ -226,19 +219,6 @@ class World:
         """Whether the first generation of this worker is not the job's first, so that others may have had a state."""
         announced = self._control.announced
         return announced is not None and announced.formed != 0
-
-
-def source_of(claims: list[Claim]) -> int:
-    """Raises `ElasticError` if there was a state, and nobody has it: the job must not begin again as if nothing had been."""
-    newest = max((claim.commits for claim in claims if claim.has_state), default=None)
-    if newest is not None:
-        return next(rank for rank, claim in enumerate(claims) if claim.has_state and claim.commits == newest)
-    if any(claim.came_later for claim in claims):
-        raise ElasticError(
-            "every worker that held the job's state is gone, and those that are left had not received it yet: start the job"
-            " again, from its own checkpoint if it writes one"
-        )
-    return 0
 
 
 _world: World | None = None

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from elastic_launch.errors import ElasticError
+from elastic_launch.horovod.claims import Claim, source_of
 from elastic_launch.horovod.negotiating import JOIN, Ready, Table
 from elastic_launch.horovod.performing import batches, rows_of_parts
 from elastic_launch.horovod.places import Place, Seat, place
 from elastic_launch.horovod.requests import Request
-from elastic_launch.horovod.world import Claim, source_of
 
 
 def reduction(name: str, size: int = 4, dtype: str = "float32", operation: str = "sum") -> Request:

@@ -10,7 +10,7 @@ import journal
 
 note = journal.Journal(sys.argv[sys.argv.index("--journal") + 1])
 if note.has("begun"):  # in the place of one that has killed itself: it is not wanted
-    time.sleep(300)
+    sys.exit()
 
 import horovod.keras as khvd  # noqa: E402
 import horovod.tensorflow as thvd  # noqa: E402
