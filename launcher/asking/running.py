@@ -43,7 +43,7 @@ def program_of(asked: Asked) -> Program:
     our_horovod = asked.is_on("horovod")
     if our_horovod and program.kind == "executable":
         asked.fail(f"--horovod is for Python scripts: {program.name!r} would not see it")
-    return replace(program, our_horovod=our_horovod)
+    return replace(program, our_horovod=our_horovod, starts_again=our_horovod and not speaks_of(program, "elastic"))
 
 
 def interpreter(asked: Asked) -> str:

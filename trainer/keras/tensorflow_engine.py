@@ -160,7 +160,7 @@ class TensorFlowEngine(Engine):
     def _weighted_tables(self, tables: _Tensors, weight: float) -> _Tensors:
         if weight == 0.0:
             return [part[:0] for part in tables]
-        return [part * tf.cast(weight, part.dtype) if i % 2 == 0 else part for i, part in enumerate(tables)]
+        return [part * tf.constant(weight, part.dtype) if i % 2 == 0 else part for i, part in enumerate(tables)]
 
     def _read(self, variables: list[Any]) -> _Tensors:
         return [tf.identity(variable.value) for variable in variables]
