@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
-from .jobs import PATIENCE, HorovodLab
+from .jobs import PATIENCE, SCRIPTS, HorovodLab
 
 SCRIPT = "torch_elastic.py"
 
@@ -16,6 +18,12 @@ def test_a_script_of_a_fixed_size_trains_as_it_is(lab: HorovodLab) -> None:
     command = lab.run("torch_fixed.py", "-np", "2")
     assert command.wait(PATIENCE) == 0, command.output
     assert "size 2 accuracy 0.8" in command.output or "size 2 accuracy 0.9" in command.output, command.output
+
+
+def test_without_an_agent_it_is_a_world_of_one() -> None:
+    command = [sys.executable, "-m", "elastic_launch.horovod.running", str(SCRIPTS / "torch_fixed.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0 and "size 1 accuracy 0." in done.stdout, done.stderr
 
 
 def test_survivors_of_a_killed_worker_go_on_from_their_commit_in_the_same_processes(lab: HorovodLab) -> None:
