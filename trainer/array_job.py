@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
-from .data.arrays import length_of, rows_of
+from .data.arrays import in_memory, length_of, rows_of
 from .job import BaseJob
 from .member import Change
 from .place import address_on, keep_current
@@ -71,6 +71,7 @@ class ArrayJob(BaseJob):
     ) -> dict[str, float]:
         """Exact means over `data`, shared between the members, of what `means(batch)` gives as means over a batch."""
         self._check_between_steps("job.evaluate")
+        data = in_memory(data)
 
         def compute(ring: Ring) -> bytes:
             self._replica.share_buffers(ring, 0)

@@ -37,7 +37,8 @@ def test_one_of_three_is_killed_and_another_takes_its_place(lab: Lab, undisturbe
     lab.wait_for_steps(3)
     lab.finish()
     assert agent.wait() == 0, agent.output
-    assert len(assert_exact(lab, undisturbed)) == 3
+    ends = assert_exact(lab, undisturbed)
+    assert [end["frameworks"] for end in ends] == [["tensorflow"]] * 3
 
 
 def test_one_worker_becomes_two_and_one_and_two_again(lab: Lab, undisturbed: Undisturbed) -> None:

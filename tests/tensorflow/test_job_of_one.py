@@ -9,12 +9,14 @@ from pathlib import Path
 SCRIPT = """
 import collections
 import numpy as np
+import keras
 import tensorflow as tf
 import elastic_launch as elastic
 from elastic_launch.errors import UsageError
 
 weight = tf.Variable([1.0, 2.0])
-job = elastic.join(variables={"weight": weight})
+optimizer = keras.optimizers.SGD(1.0)
+job = elastic.join(variables={"weight": weight}, optimizer=optimizer)
 Pair = collections.namedtuple("Pair", "x y")
 loader = job.loader(Pair(np.ones((4, 2), np.float32), np.arange(4)), global_batch=2)
 
@@ -48,6 +50,35 @@ with job.step():
         assert "Split the block" in str(error)
     else:
         raise AssertionError("a step was agreed twice")
+
+@tf.function
+def alone(x):
+    optimizer.apply_gradients([(x, weight)])
+
+def refused(call):
+    try:
+        call()
+    except UsageError as error:
+        assert "have not agreed" in str(error), error
+    else:
+        raise AssertionError("an optimizer applied what nobody has agreed on")
+
+before = weight.numpy().tolist()
+refused(lambda: optimizer.apply_gradients([(tf.ones(2), weight)]))
+with job.step():
+    refused(lambda: optimizer.apply_gradients([(tf.ones(2), weight)]))
+    refused(lambda: alone(tf.ones(2)))
+assert weight.numpy().tolist() == before and optimizer.iterations.numpy() == 0
+
+@tf.function
+def together(x):
+    optimizer.apply_gradients(zip(job.average_gradients([x]), [weight]))
+
+with job.step():
+    together(tf.ones(2))
+with job.step():
+    optimizer.apply_gradients(zip(job.average_gradients([tf.ones(2)]), [weight]))
+assert weight.numpy().tolist() == [value - 2 for value in before], (before, weight)
 """
 
 

@@ -30,7 +30,7 @@ class ArrayLoader(Loader):
         shuffle: bool = True,
         drop_last: bool = False,
     ) -> None:
-        self.data = data
+        self.data = in_memory(data)
         sampler = ElasticSampler(
             length_of(data),
             global_batch,
@@ -60,6 +60,15 @@ def length_of(data: Any) -> int:
         f"a {type(data).__name__} has no samples to share out by number: give arrays, or a sequence with a length and access "
         "by index"
     )
+
+
+def in_memory(data: Any) -> Any:
+    """The same with numpy arrays for what has a shape, so that a tensor or table is not converted for each batch."""
+    if isinstance(data, Mapping):
+        return {key: in_memory(each) for key, each in data.items()}
+    if is_nested(data):
+        return _as(type(data), [in_memory(each) for each in data])
+    return np.asarray(data) if hasattr(data, "shape") else data
 
 
 def rows_of(data: Any, rows: Sequence[int]) -> Any:

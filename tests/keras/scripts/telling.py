@@ -67,7 +67,7 @@ class Journalling(keras.callbacks.Callback):
         self.journal(
             "end", samples=job.samples, epochs=job.epoch + job.stopped, steps=job.global_step, seen=self.epochs_seen,
             weights=self.weights(), lr=float(self.model.optimizer.learning_rate), history=history.history,
-            epoch=history.epoch, **fields,
+            epoch=history.epoch, frameworks=[name for name in ("tensorflow", "torch") if name in sys.modules], **fields,
         )  # fmt: skip
 
     def weights(self) -> float:
