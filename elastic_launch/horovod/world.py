@@ -37,7 +37,7 @@ class NoState:
     """What the trainer would copy to those that join: nothing. A script that `starts_again` may do so from its checkpoint."""
 
     def __init__(self, starts_again: bool) -> None:
-        self._starts_again = starts_again
+        self.starts_again = starts_again
 
     def structure_digest(self) -> str:
         return ""
@@ -58,7 +58,7 @@ class NoState:
         return 0
 
     def newest_checkpoint(self) -> int:
-        return int(self._starts_again)
+        return int(self.starts_again)
 
     def bring_together(self, ring: Any, decision: Decision, secret: str, address: str) -> None:
         pass
@@ -73,7 +73,8 @@ class World:
     def __init__(self, control: Control, starts_again: bool = False) -> None:
         self._control = control
         self._starts_again = starts_again
-        self._member = Member(control, NoState(starts_again), SocketRing)  # type: ignore[arg-type]
+        self._state = NoState(starts_again)
+        self._member = Member(control, self._state, SocketRing)  # type: ignore[arg-type]
         self._member.step_number = lambda: self.commits
         self._carrier: Carrier | None = None
         self._engine: Engine | None = None
@@ -93,6 +94,10 @@ class World:
         if self._starts_again and self._is_leaving:
             raise Stale()  # who is left starts again
         return self._engine
+
+    def goes_on_after_changes(self) -> None:
+        """The script turns out to have a function that is called again, which was not seen in its text."""
+        self._starts_again = self._state.starts_again = False
 
     @property
     def code_of_failure(self) -> int:

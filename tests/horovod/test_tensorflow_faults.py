@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .jobs import HorovodLab
+from .jobs import PATIENCE, HorovodLab
 
 
 @pytest.mark.soak
@@ -15,7 +15,7 @@ def test_a_tape_goes_on_when_a_worker_is_killed_and_takes_in_the_next_one(lab: H
     lab.wait_for_size(1)
     lab.wait_for_size(2, 90)
     lab.finish()
-    assert command.wait() == 0, command.output
+    assert command.wait(PATIENCE) == 0, command.output
     ends = lab.ends(2)
     assert all(end["accuracy"] > 0.8 and not end["torch"] for end in ends), ends
     [survivor] = {entry["pid"] for entry in lab.journal("step", total=1)} - {victim}
@@ -33,7 +33,7 @@ def test_fit_goes_on_when_a_worker_is_killed(lab: HorovodLab) -> None:
     lab.kill_at(1)
     note.unlink()
     lab.wait_for_size(1)
-    assert command.wait() == 0, command.output
+    assert command.wait(PATIENCE) == 0, command.output
     ends = lab.journal("end")
     assert ends and all(end["total"] == 3 and end["accuracy"] > 0.8 and not end["torch"] for end in ends), ends
     averaged = {entry["rank"]: entry["accuracy"] for entry in lab.journal("epoch", epoch=0)}
@@ -45,6 +45,6 @@ def test_fit_takes_in_a_worker_that_comes(lab: HorovodLab) -> None:
     first = lab.run("keras_elastic.py", "--min", "1", "--max", "2", "--nproc-per-node", "1", epochs=40)
     lab.wait_for_entry("epoch", epoch=1)
     second = lab.run("keras_elastic.py", "--rendezvous", first.url, epochs=40)
-    assert first.wait(200) == 0 and second.wait() == 0, first.output + second.output
+    assert first.wait(PATIENCE) == 0 and second.wait(PATIENCE) == 0, first.output + second.output
     assert any(entry["size"] == 2 and entry["rank"] == 1 and entry["epoch"] > 0 for entry in lab.journal("entered"))
     lab.ends(2)

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
-from .jobs import HorovodLab
+from .jobs import PATIENCE, SCRIPTS, HorovodLab
 
 SCRIPT = "torch_elastic.py"
 
 
 def test_a_script_of_a_fixed_size_trains_as_it_is(lab: HorovodLab) -> None:
     command = lab.run("torch_fixed.py", "-np", "2")
-    assert command.wait() == 0, command.output
+    assert command.wait(PATIENCE) == 0, command.output
     assert "size 2 accuracy 0.8" in command.output or "size 2 accuracy 0.9" in command.output, command.output
+
+
+def test_without_an_agent_it_is_a_world_of_one() -> None:
+    command = [sys.executable, "-m", "elastic_launch.horovod.running", str(SCRIPTS / "torch_fixed.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0 and "size 1 accuracy 0." in done.stdout, done.stderr
 
 
 def test_survivors_of_a_killed_worker_go_on_from_their_commit_in_the_same_processes(lab: HorovodLab) -> None:
@@ -25,7 +33,7 @@ def test_survivors_of_a_killed_worker_go_on_from_their_commit_in_the_same_proces
     lab.wait_for_size(2)
     lab.wait_for_size(3)
     lab.finish()
-    assert command.wait() == 0, command.output
+    assert command.wait(PATIENCE) == 0, command.output
     ends = lab.ends(3)
     assert all(end["accuracy"] > 0.8 for end in ends), ends
     survivors = {entry["pid"] for entry in lab.journal("step", total=1)} - {victim}
@@ -47,10 +55,10 @@ def test_a_worker_that_comes_gets_the_state_and_one_that_is_drained_leaves_with_
     [joined] = [entry for entry in lab.journal("entered") if entry["size"] == 2 and entry["rank"] == 1]
     assert joined["total"] >= 5, "it began from nothing"
     second.signal(signal.SIGTERM)
-    assert second.wait() == 0, second.output
+    assert second.wait(PATIENCE) == 0, second.output
     lab.wait_for_size(1)
     lab.finish()
-    assert first.wait() == 0, first.output
+    assert first.wait(PATIENCE) == 0, first.output
     [end] = lab.ends(1)
     assert end["size"] == 1, end
     seen = [entry["total"] for entry in lab.journal("step", pid=end["pid"])]
@@ -70,7 +78,7 @@ def test_the_holder_at_rank_0_may_die_while_a_joiner_waits_for_the_state(lab: Ho
     note.unlink()
     lab.wait_for_size(3)
     lab.finish()
-    assert first.wait() == 0 and second.wait() == 0, first.output + second.output
+    assert first.wait(PATIENCE) == 0 and second.wait(PATIENCE) == 0, first.output + second.output
     before = lab.journal("reset")[0]
     joined = [entry for entry in lab.journal("entered") if entry["time"] > before["time"]]
     assert joined and all(entry["total"] > 0 for entry in joined), "the job began again"
@@ -89,7 +97,7 @@ def test_one_that_had_not_received_the_state_does_not_begin_from_nothing(lab: Ho
     second = lab.run(SCRIPT, "--rendezvous", server, **flags)
     lab.wait_for_entry("held")
     os.kill(holder, signal.SIGKILL)
-    assert first.wait() != 0 and second.wait() != 0, first.output + second.output
+    assert first.wait(PATIENCE) != 0 and second.wait(PATIENCE) != 0, first.output + second.output
     steps = [entry for entry in lab.journal("step") if entry["pid"] != holder]
     assert not steps, "it trained on without the state"
 
@@ -102,7 +110,7 @@ def test_a_script_that_knows_of_no_change_starts_again_when_a_worker_is_lost(lab
     lab.wait(lambda: len(lab.journal("entered", size=2)) == 4, 60, "both to start again")
     lab.wait_for_total(lab.total() + 20)
     lab.finish()
-    assert command.wait() == 0, command.output
+    assert command.wait(PATIENCE) == 0, command.output
     again = [entry["total"] for entry in lab.journal("entered")][2:]
     assert len(again) == 2 and again[0] == again[1] and again[0] >= 20 and again[0] % 10 == 0, again
     lab.ends(2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
@@ -78,27 +77,9 @@ def test_a_deleted_job_leaves_nothing(new_job: NewJob) -> None:
     job = new_job("--min", "1", "--max", "2", "--grace-period", "200", **STEADY)
     job.wait_for_world(2)
     assert job.run("delete", job.name) == 0
-    # Long before the grace period is over: the agents are told, and look for no controller.
-    job.until(lambda: not _running(job), "no container that runs")
-    # The kubelet clears them away, which takes it up to a minute on a busy machine.
-    job.until(lambda: all(pod.metadata.deletion_timestamp for pod in _all_pods(job)), "pods that are all to go")
+    job.wait_for_removal()  # long before the grace period is over: the agents are told, and look for no controller
     for what in ("service", "config_map", "secret", "service_account"):
         job.until(lambda what=what: not _left(job, what), f"no {what} of the job")
-
-
-def _all_pods(job: KubernetesJob) -> list[Any]:
-    """The controller's too."""
-    selector = f"elastic-launch/job={job.name}"
-    return list(job.cluster.core.list_namespaced_pod(job.cluster.namespace, label_selector=selector).items)
-
-
-def _running(job: KubernetesJob) -> list[str]:
-    """The pods with a container that runs. One that was cleared away before the kubelet looked at it is said to wait."""
-    return [
-        pod.metadata.name
-        for pod in _all_pods(job)
-        if any(status.state.running is not None for status in pod.status.container_statuses or ())
-    ]
 
 
 def _left(job: KubernetesJob, what: str) -> list[object]:
