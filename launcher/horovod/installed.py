@@ -24,4 +24,4 @@ def has_horovod(program: Program, python: str = "") -> bool:
         return looked.returncode == 0
     own = str(Path(program.name).resolve().parent) if program.kind == "script" else os.getcwd()
     spec = importlib.machinery.PathFinder.find_spec("horovod", [own, *sys.path])
-    return spec is not None and spec.loader is not None
+    return spec is not None and spec.origin is not None  # a folder that is no package has none
