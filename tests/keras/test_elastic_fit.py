@@ -2,56 +2,32 @@
 
 from __future__ import annotations
 
-import math
+import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ..system.conftest import Undisturbed
 from ..system.journals import Entry
-from ..system.launching import Command, Lab
+from ..system.launching import Lab
+from .checks import START, assert_same_course, launch
 
 SCRIPT = str(Path(__file__).parent / "scripts" / "ledger.py")
-VALUES = ["loss", "value_loss", "value_mae", "entry_loss", "entry_seen"]
-START = 120  # seconds: TensorFlow takes long to import where cores are few
 
 
-def launch(lab: Lab, most: int, **options: Any) -> Command:
-    flags = ("--min", "1", "--max", str(most), "--max-restarts", "1000")
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    return lab.launch(*flags, script=SCRIPT, environment=quiet, pause=0.05, open_ended=True, **options)
-
-
-def assert_exact(lab: Lab, undisturbed: Undisturbed, *flags: str, tolerance: float = 1e-9) -> list[Entry]:
+def assert_exact(lab: Lab, undisturbed: Undisturbed, *flags: str) -> list[Entry]:
     """The ledger, and every logged value of every step and epoch; returns the ends of those who finished."""
     ends = lab.journal("end")
     assert ends, "nobody finished"
-    alone = undisturbed("--epochs", str(ends[0]["epochs"]), *flags, script=SCRIPT)
-    (expected,) = alone.journal("end")
     for end in ends:
         assert end["counts"] == [-float(end["epochs"])], end
-        for name in ("samples", "epochs", "seen", "steps", "epoch"):
-            assert end[name] == expected[name], name
-        assert end["history"].keys() == expected["history"].keys()
-        for name, values in expected["history"].items():
-            assert_close(end["history"][name], values, tolerance, name)
-        assert_close([end["weights"], end["lr"]], [expected["weights"], expected["lr"]], tolerance, "the end")
-    by_step = {entry["step"]: entry for entry in alone.journal("step")}
-    steps = lab.journal("step")
-    assert {entry["step"] for entry in steps} == set(by_step)
-    for entry in steps:
-        for name in VALUES:
-            assert_close([entry[name]], [by_step[entry["step"]][name]], tolerance, f"{name} of step {entry['step']}")
-    return ends
-
-
-def assert_close(found: list[float], expected: list[float], tolerance: float, what: str) -> None:
-    assert len(found) == len(expected), what
-    for a, b in zip(found, expected, strict=True):
-        assert math.isclose(a, b, rel_tol=tolerance, abs_tol=tolerance), f"{what}: {a} and {b}"
+    alone = undisturbed("--epochs", str(ends[0]["epochs"]), *flags, script=SCRIPT)
+    return assert_same_course(lab, alone, 1e-9, ["loss", "value_loss", "value_mae", "entry_loss", "entry_seen"])
 
 
 def test_one_of_three_is_killed_and_another_takes_its_place(lab: Lab, undisturbed: Undisturbed) -> None:
-    agent = launch(lab, 3)
+    agent = launch(lab, SCRIPT, 3)
     lab.wait_for_world(3, START)
     lab.wait_for_steps(3)
     lab.kill_rank(0)
@@ -61,4 +37,76 @@ def test_one_of_three_is_killed_and_another_takes_its_place(lab: Lab, undisturbe
     lab.wait_for_steps(3)
     lab.finish()
     assert agent.wait() == 0, agent.output
-    assert len(assert_exact(lab, undisturbed)) == 3
+    ends = assert_exact(lab, undisturbed)
+    assert [end["frameworks"] for end in ends] == [["tensorflow"]] * 3
+
+
+def test_one_worker_becomes_two_and_one_and_two_again(lab: Lab, undisturbed: Undisturbed) -> None:
+    """By joins and a drain, on a data set that shuffles in each epoch anew: who joins finds its place in that order."""
+    first = launch(lab, SCRIPT, 2, "--nproc-per-node", "1", source="dataset")
+    lab.wait_for_step(14, START)
+    second = launch(lab, SCRIPT, 2, "--nproc-per-node", "1", "--rendezvous", first.url, source="dataset")
+    lab.wait_for_world(2, START)
+    lab.wait_for_steps(3)
+    second.signal(signal.SIGTERM)
+    assert second.wait() == 0, second.output
+    lab.wait_for_world(1)
+    third = launch(lab, SCRIPT, 2, "--nproc-per-node", "1", "--rendezvous", first.url, source="dataset")
+    lab.wait_for_world(2, START)
+    lab.wait_for_steps(3)
+    lab.finish()
+    assert [agent.wait() for agent in (first, third)] == [0, 0], first.output + third.output
+    lab.assert_nothing_redone()
+    assert len(assert_exact(lab, undisturbed, "--source", "dataset")) == 2
+    assert len({entry["generation"] for entry in lab.journal("step")}) == 4
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_the_torch_backend_goes_on_in_the_same_way(
+    lab: Lab, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    churn(lab)
+    assert_exact(lab, undisturbed)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_batch_norm_and_dropout_leave_all_members_with_the_same_model(lab: Lab) -> None:
+    churn(lab, norm=True)
+    ends = lab.journal("end")
+    assert len(ends) == 3 and len({(end["weights"], end["lr"], str(end["history"])) for end in ends}) == 1
+    for end in ends:
+        assert end["counts"] == [-float(end["epochs"])], end
+    for step in {entry["step"] for entry in lab.journal("step")}:
+        assert len({entry["loss"] for entry in lab.journal("step", step=step)}) == 1
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_a_validation_in_which_a_member_dies_is_done_again_by_the_others(lab: Lab, undisturbed: Undisturbed) -> None:
+    agent = launch(lab, SCRIPT, 3)
+    lab.wait_for_world(3, START)
+    with lab.held("evaluation"):
+        lab.kill_rank(1)
+        lab.wait_for_text(agent, "SIGKILL")
+    lab.wait_for_world(2)
+    lab.wait_for_world(3, START)
+    lab.finish()
+    assert agent.wait() == 0, agent.output
+    assert_exact(lab, undisturbed)
+
+
+def churn(lab: Lab, **options: Any) -> None:
+    agent = launch(lab, SCRIPT, 3, **options)
+    lab.wait_for_world(3, START)
+    for rank in (2, 0, 1):
+        lab.wait_for_steps(3)
+        lab.kill_rank(rank)
+        lab.wait_for_world(2)
+        lab.wait_for_steps(3)
+        lab.wait_for_world(3, START)
+    lab.wait_for_steps(3)
+    lab.finish()
+    assert agent.wait() == 0, agent.output

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ keras = pytest.importorskip("keras")
 import numpy as np  # noqa: E402
 
 import elastic_launch.keras as elastic  # noqa: E402
-from elastic_launch.trainer import joining  # noqa: E402
 
 from .models import LABELS, MODELS, SAMPLES, TARGETS, WEIGHTS, X, classifier, embedding  # noqa: E402
 
@@ -47,14 +45,7 @@ for _hook in HOOKS:
     setattr(Recording, f"on_{_hook}", _recorder(_hook))
 
 
-@pytest.fixture(autouse=True)
-def _a_job_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process joins one job; each of these tests is one."""
-    monkeypatch.setattr(joining, "_job", None)
-    monkeypatch.setattr(joining, "_control", None)
-    yield
-    if joining._job is not None:
-        joining._job.close()
+pytestmark = pytest.mark.usefixtures("job_of_its_own")
 
 
 def fit_both(
@@ -232,13 +223,23 @@ def test_ragged_rows_are_served() -> None:
 
 
 @pytest.mark.skipif(ON_TORCH, reason="this is what runs it")
-def test_all_that_is_no_tf_data_holds_on_the_torch_backend_without_tensorflow() -> None:
-    code = (
-        "import sys, importlib.abc\n"
-        "import pytest\n"
-        f"code = pytest.main(['-q', '-p', 'no:cacheprovider', {__file__!r}])\n"
-        "assert code == 0, code\n"
-    )
+@pytest.mark.parametrize(
+    "chosen",
+    ["batch or two or early", pytest.param("not torch_backend", marks=[pytest.mark.soak, pytest.mark.timeout(400)])],
+)
+def test_the_same_holds_on_the_torch_backend_without_tensorflow(chosen: str) -> None:
+    code = f"""
+import sys
+import keras, numpy, pytest
+import elastic_launch.keras as elastic
+from elastic_launch.trainer import joining
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+elastic.fit(model, numpy.ones((4, 2)), numpy.ones((4, 1)), verbose=0)
+assert "tensorflow" not in sys.modules
+joining._job = joining._control = None
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", {__file__!r}, "-k", {chosen!r}]))
+"""
     environment = {**os.environ, "KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, text=True, capture_output=True, timeout=110)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, text=True, capture_output=True, timeout=390)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -103,7 +103,9 @@ class FitJob(ArrayJob):
         # TensorFlow's seed is in its graphs; to set another would empty its caches of compiled functions in each step.
 
     def _learning_rates(self) -> list[float]:
-        return [float(np.asarray(keras.ops.convert_to_numpy(self._optimizer.learning_rate)))]
+        """Without schedules: those follow from a variable that is equal on all members, and cost more than to read it."""
+        rate = getattr(self._optimizer, "inner_optimizer", self._optimizer)._learning_rate
+        return [float(rate.numpy())] if isinstance(rate, keras.Variable) else []
 
 
 def join(model: keras.Model, seed: int, checkpoint: str | None, checkpoint_every: int) -> FitJob:

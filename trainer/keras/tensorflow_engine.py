@@ -69,7 +69,7 @@ class TensorFlowEngine(Engine):
 
     def _compute_step(self, data: Any, offset: Any) -> list[_Tensors]:
         before = self._read(self.roles.changing())
-        with capturing(self.optimizer) as captured, random_stream_of(offset):
+        with capturing(self.optimizer, self.model.trainable_variables) as captured, random_stream_of(offset):
             logs = self.model.train_step(data)
         after = self._read(self.roles.changing())
         self._put_back(before)
@@ -160,7 +160,7 @@ class TensorFlowEngine(Engine):
     def _weighted_tables(self, tables: _Tensors, weight: float) -> _Tensors:
         if weight == 0.0:
             return [part[:0] for part in tables]
-        return [part * tf.cast(weight, part.dtype) if i % 2 == 0 else part for i, part in enumerate(tables)]
+        return [part * tf.constant(weight, part.dtype) if i % 2 == 0 else part for i, part in enumerate(tables)]
 
     def _read(self, variables: list[Any]) -> _Tensors:
         return [tf.identity(variable.value) for variable in variables]

@@ -7,18 +7,13 @@ epochs each row is -n if, and only if, each sample of each epoch was applied exa
 from __future__ import annotations
 
 import argparse
-import sys
-import time
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
+from telling import Journalling, add_options
 
 import elastic_launch.keras as elastic
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "system" / "scripts"))
-from journal import Journal
 
 SAMPLES, BATCH, FEATURES = 200, 20, 8
 
@@ -69,55 +64,13 @@ def build(norm: bool) -> keras.Model:
     return model
 
 
-class Journalling(keras.callbacks.Callback):
-    def __init__(self, journal: Journal, options: argparse.Namespace) -> None:
-        super().__init__()
-        self.journal = journal
-        self.options = options
-        self.epochs_seen = 0
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        job = elastic.current_job()
-        assert job is not None
-        self.job = job
-        job.on_change(lambda change: self.journal("change", **vars(change)))
-        self.journal("ready", local_rank=self.journal.local_rank)
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        time.sleep(self.options.pause)
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        job, logs = self.job, logs or {}
-        self.journal(
-            "step", step=job.global_step, batch=batch, rank=job.rank, generation=job.generation, epoch=job.epoch,
-            world_size=job.world_size, **logs,
-        )  # fmt: skip
-
-    def on_test_begin(self, logs: Any = None) -> None:
-        self.journal.hold("evaluation")
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.epochs_seen += 1
-        self.journal("epoch", epoch=epoch, rank=self.job.rank, weights=weights(self.model), **(logs or {}))
-        if self.options.open_ended and self.journal.finish_wanted():
-            self.model.stop_training = True
-
-
-def weights(model: keras.Model) -> float:
-    """One number that every parameter but the ledger has a part in."""
-    return float(sum(np.abs(w).sum() for w in model.get_weights() if w.shape != (SAMPLES, 1)))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--journal", required=True)
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--open-ended", action="store_true")
-    parser.add_argument("--pause", type=float, default=0.0)
+    add_options(parser)
     parser.add_argument("--norm", action="store_true", help="batch norm and dropout")
     parser.add_argument("--source", default="arrays", choices=["arrays", "dataset"])
     options = parser.parse_args()
-    journal = Journal(options.journal)
+    told = Journalling(options, but=(SAMPLES, 1))
     keras.config.set_floatx("float64")
     model = build(options.norm)
     generator = np.random.default_rng(7)
@@ -130,25 +83,18 @@ def main() -> None:
 
         data = (tf.data.Dataset.from_tensor_slices(data).shuffle(SAMPLES, seed=3).batch(BATCH),)
         given = {}
-    told = Journalling(journal, options)
     history = elastic.fit(
         model,
         *data,
-        epochs=10**6 if options.open_ended else options.epochs,
+        epochs=told.epochs,
         validation_data=({"ids": ids[:50], "x": x[:50]}, {name: each[:50] for name, each in y.items()}),
         validation_batch_size=8,
         callbacks=[told],
         verbose=2,
         **given,
     )
-    job = elastic.current_job()
-    assert job is not None
-    journal(
-        "end",
-        counts=sorted({round(float(count), 6) for w in model.get_weights() if w.shape == (SAMPLES, 1) for count in w[:, 0]}),
-        samples=job.samples, epochs=job.epoch + job.stopped, steps=job.global_step, seen=told.epochs_seen,
-        weights=weights(model), lr=float(model.optimizer.learning_rate), history=history.history, epoch=history.epoch,
-    )  # fmt: skip
+    rows = next(each for each in model.get_weights() if each.shape == (SAMPLES, 1))
+    told.end(history, counts=sorted({round(float(count), 6) for count in rows[:, 0]}))
 
 
 if __name__ == "__main__":

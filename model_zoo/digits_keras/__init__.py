@@ -1,0 +1,1 @@
+"""Handwritten digits in Keras: the same data as in `digits`, trained by `elastic_launch.keras.fit`."""
