@@ -8,10 +8,10 @@ BIN := .venv/bin
 
 setup: .venv/.installed
 
-# The constraints are not a nicety: an unpinned torch brings gigabytes of CUDA libraries.
+# The constraints are not a nicety: an unpinned torch brings gigabytes of CUDA libraries. So does TensorFlow's other form.
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,zoo,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,tensorflow-cpu,zoo,dev]'
 	@touch $@
 
 test: setup

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,9 +28,10 @@ class Options:
     None for that of the route to the server. `pod` is the unique id of the Kubernetes pod that this is, empty outside of one.
     `watch_pods` is a label selector of this agent's peers, which it watches; empty to watch none.
     `command` is what a worker runs that takes part in the job itself. With `restarts`, workers run `program`, which is
-    started again at each change; with `real_horovod` it is led by Horovod's elastic mode. `python` is the interpreter, if it is
-    not this one. `uses_torch` and `preload` say what is imported ahead of a restart. `drain_signals` (numbers) are
-    those on which this agent's workers leave. `role` is the workers' ROLE_NAME; with `virtual_local_rank` each of them sees
+    started again at each change; with `real_horovod` it is led by Horovod's elastic mode, and `horovods_variables` are told to
+    it. `python` is the interpreter, if it is not this one. `uses_torch` and `preload` say what is imported ahead of a restart.
+    `drain_signals` (numbers) are those on which this agent's workers leave. `role` is the workers' ROLE_NAME; with
+    `virtual_local_rank` each of them sees
     one GPU alone; `numa_binding` says how they are bound. `backend` is the ring for CPU tensors of workers that join the job
     themselves. `node` puts the ranks of this agent's scripts behind those of nodes
     with a smaller number; -1: in the order of arrival. `verbose` shows the protocol, `quiet` leaves the summary out; with
@@ -70,6 +72,7 @@ class Options:
     python: str = ""
     restarts: bool = False
     real_horovod: bool = False
+    horovods_variables: Mapping[str, str] = field(default_factory=dict)
     uses_torch: bool = False
     preload: tuple[str, ...] = ()
     role: str = "default"

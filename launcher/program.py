@@ -23,21 +23,27 @@ _INTERPRETER = re.compile(r"python(3(\.\d+)?)?")
 class Program:
     """`name` and `arguments` as they were written; `kind` says what the name is of.
 
-    With `our_horovod`, `import horovod` gives Python programs this package's.
+    With `our_horovod`, `import horovod` gives Python programs this package's. One that `starts_again` does not use its
+    elastic mode: its process is started afresh when another is lost.
     """
 
     kind: Literal["script", "module", "executable"]
     name: str
     arguments: tuple[str, ...] = ()
     our_horovod: bool = False
+    starts_again: bool = False
 
     def command(self, python: str = sys.executable) -> tuple[str, ...]:
         """The command line of a worker. Scripts and modules run within this package's own main module."""
         if self.kind == "executable":
             return (self.name, *self.arguments)
         flag = ("--module",) if self.kind == "module" else ()
-        main = HOROVOD_MODULE if self.our_horovod else WORKER_MODULE
-        return (python, "-u", "-m", main, *flag, self.name, *self.arguments)
+        main = (
+            (HOROVOD_MODULE, *(["--starts-again"] if self.starts_again else []))
+            if self.our_horovod
+            else (WORKER_MODULE,)
+        )
+        return (python, "-u", "-m", *main, *flag, self.name, *self.arguments)
 
     def under(self, python: str) -> Program:
         """The same, run by another interpreter, which need not know this package."""

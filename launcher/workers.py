@@ -85,7 +85,7 @@ class RestartedWorkers(Workers):
         self._leftovers = ExitStack()
         scratch = self._leftovers.enter_context(scratch_folder("elastic-launch-"))
         scripts = Scripts(options.program, environ, output, guard, self._fork_server, "torch" in modules)
-        self._leading = _leading(options, agent, surroundings.address) if options.real_horovod else None
+        self._leading = _leading(options, agent, surroundings.address, reporter) if options.real_horovod else None
         words = ScriptSettings(options.job, options.role, options.max_restarts, options.virtual_local_rank)
         self._settings = KeeperSettings(
             agent=agent,
@@ -119,11 +119,11 @@ class RestartedWorkers(Workers):
         self._leftovers.close()
 
 
-def _leading(options: Options, agent: str, address: str) -> Leading:
+def _leading(options: Options, agent: str, address: str, reporter: Reporter) -> Leading:
     from .horovod.environment import host_name
     from .horovod.script import Leading
 
-    return Leading(host_name(options.host, agent), address)
+    return Leading(host_name(options.host, agent), address, reporter)
 
 
 def make_workers(
@@ -166,7 +166,11 @@ def _with_threads_bounded(options: Options, environ: Mapping[str, str], reporter
 
 
 def _as_asked(options: Options, environ: Mapping[str, str]) -> Mapping[str, str]:
-    asked = {worker_environment.NUMA_BINDING: options.numa_binding, worker_environment.BACKEND: options.backend}
+    asked = {
+        worker_environment.NUMA_BINDING: options.numa_binding,
+        worker_environment.BACKEND: options.backend,
+        **options.horovods_variables,
+    }
     return {**environ, **{name: value for name, value in asked.items() if value}}
 
 

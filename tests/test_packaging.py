@@ -47,7 +47,7 @@ def fails(code: str, cwd: Path) -> str:
 
 def modules(source: Path) -> list[str]:
     """Every module of the package, as a path that starts with elastic_launch/."""
-    own = list((source / "elastic_launch").glob("*.py"))
+    own = [*(source / "elastic_launch").glob("*.py"), *(source / "elastic_launch" / "horovod").rglob("*.py")]
     linked = [path for folder in FOLDERS for path in (source / folder).rglob("*.py")]
     found = [path.relative_to(source).as_posix() for path in own + linked]
     return sorted(f"elastic_launch/{name.removeprefix('elastic_launch/')}" for name in found)
@@ -109,12 +109,23 @@ def test_the_sdist_holds_every_module_once_and_the_licence(source: Path, built: 
     assert {"elastic_launch/py.typed", "LICENSE", "pyproject.toml", "README.md"} <= set(names)
 
 
-def test_every_module_of_the_sdist_imports_outside_the_checkout(source: Path, installed: Path, tmp_path: Path) -> None:
-    names = importable(source)
-    assert "elastic_launch.trainer.data.sampler" in names
+@pytest.mark.parametrize(
+    ("absent", "words"), [(("torch",), ("torch",)), (("tensorflow", "keras"), ("tensorflow", "tf_", "keras"))]
+)
+def test_the_sdists_modules_import_outside_the_checkout_and_without_a_framework_that_they_do_not_name(
+    absent: tuple[str, ...], words: tuple[str, ...], source: Path, installed: Path, tmp_path: Path
+) -> None:
+    """So each of the extras [torch] and [tensorflow] is enough."""
+    names = [name for name in importable(source) if not any(word in name for word in words)]
+    assert {"elastic_launch.launcher.main", "elastic_launch.trainer.data.sampler"} <= set(names)
     code = (
         "import importlib, pathlib, sys\n"
         f"home = pathlib.Path({str(installed)!r})\n"
+        "class Absent:\n"
+        "    def find_spec(name, path, target=None):\n"
+        f"        if name.partition('.')[0] in {absent!r}:\n"
+        "            raise ModuleNotFoundError(f'no module named {name}', name=name)\n"
+        "sys.meta_path.insert(0, Absent)\n"
         f"for name in {names!r}:\n"
         "    module = importlib.import_module(name)\n"
         "    assert home in pathlib.Path(module.__file__).parents, (name, module.__file__)\n"

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
-from .data.arrays import length_of, rows_of
+from .data.arrays import in_memory, length_of, rows_of
 from .job import BaseJob
 from .member import Change
 from .place import address_on, keep_current
@@ -45,7 +45,7 @@ class ArrayJob(BaseJob):
         self._check_between_steps("job.allreduce")
         if op not in _OPERATIONS:
             raise UsageError(f"job.allreduce knows the operations {', '.join(_OPERATIONS)}, not {op!r}")
-        source = np.asarray(value)
+        source = np.asarray(float(value) if isinstance(value, (bool, int, float)) else value)
         if op == "mean" and source.dtype.kind in "iub":
             source = source.astype(np.float64)
 
@@ -71,6 +71,7 @@ class ArrayJob(BaseJob):
     ) -> dict[str, float]:
         """Exact means over `data`, shared between the members, of what `means(batch)` gives as means over a batch."""
         self._check_between_steps("job.evaluate")
+        data = in_memory(data)
 
         def compute(ring: Ring) -> bytes:
             self._replica.share_buffers(ring, 0)
@@ -103,8 +104,11 @@ class ArrayJob(BaseJob):
         """What a step's reductions go over; None in a ring of one."""
         if self.current_step is None:
             raise UsageError("gradients are reduced inside a block: put it into `with job.step():`")
+        self.current_step.check_not_unwound()
         ring = self.ring
         if ring.world_size == 1:
+            if self.refusal is not None:
+                raise UsageError(self.refusal)
             return None
         ring.check_usable()
         return ring

@@ -41,6 +41,8 @@ class Position:
 class BaseJob(ABC):
     """One worker's view of an elastic job. Made by `elastic.join`; used by the script's main thread."""
 
+    code_of_failure = 1  # exit code where the script ends with an error of its own
+
     def __init__(
         self, control: Control, replica: Replica, make_ring: MakeRing, seed: int, checkpoints: Checkpoints | None
     ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -149,4 +150,4 @@ def _is_of_tensorflow(given: Any) -> bool:
     elif isinstance(given, (list, tuple)):
         given = given[0] if given else None
     roots = {kind.__module__.partition(".")[0] for kind in type(given).__mro__}
-    return "tensorflow" in roots or ("keras" in roots and "torch" not in roots)
+    return "tensorflow" in roots or ("keras" in roots and sys.modules["keras"].backend.backend() == "tensorflow")

@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 import traceback
+from typing import Any
 
 from ..errors import StateMismatchError
 from .running import run
@@ -61,7 +62,8 @@ def _run(script: str, as_module: bool) -> int:
         return REJECTED
     except BaseException:
         traceback.print_exc()
-        return 1
+        job = _current_job()
+        return job.code_of_failure if job is not None else 1
 
 
 def _exit_code(error: SystemExit) -> int:
@@ -74,9 +76,13 @@ def _exit_code(error: SystemExit) -> int:
     return 1
 
 
-def _finish() -> int:
+def _current_job() -> Any:
     joining = sys.modules.get(f"{__package__}.joining")
-    job = joining.current_job() if joining is not None else None
+    return joining.current_job() if joining is not None else None
+
+
+def _finish() -> int:
+    job = _current_job()
     if job is not None:
         try:
             job.finish()

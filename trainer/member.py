@@ -75,11 +75,15 @@ class Change:
 
 @dataclass
 class Pending:
-    """The agreement that failed under a member, and what it can contribute to passing it all the same."""
+    """The agreement that failed under a member, and what it can contribute to passing it all the same.
+
+    `result` is what it gives if it is passed; forming may be tried again with the same claims all the same.
+    """
 
     kind: str = ""
     stands_behind: bool = False
     ballot: bytes = b""
+    result: bytes = b""
 
 
 class Member:
@@ -359,9 +363,9 @@ class Member:
         if action not in (Action.APPLY, Action.TAKE_RESULT):
             return
         if decision.result_from is not None:
-            pending.ballot = reports[decision.result_from].result
+            pending.result = reports[decision.result_from].result
         else:
-            pending.ballot = join_ballots([reports[rank].ballot for rank in decision.sources])
+            pending.result = join_ballots([reports[rank].ballot for rank in decision.sources])
 
     def _await_release(self, announce: Announce) -> bool:
         """Whether the generation became durable; False if it was overtaken."""

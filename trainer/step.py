@@ -43,6 +43,7 @@ class Step:
         self.voted = False
         self.committed = False
         """Whether the step was applied; False behind a block that was unwound and will be served again."""
+        self._unwound = False
 
     def __enter__(self) -> Step:
         job = self._job
@@ -57,15 +58,15 @@ class Step:
     ) -> bool:
         try:
             cause = self._job.cause_of(error) if error is not None else None
-            if isinstance(cause, Unwound):
+            if isinstance(cause, Unwound) or (self._unwound and cause is None):  # a handler in the block took it
                 return True
             if cause is not None:
                 if self.voted or not self._is_ring_error(cause):
                     if cause is not error:
                         raise cause
                     return False
-                assert error is not None
                 _forget_frames(error)
+                _forget_frames(cause)
                 self._job.member.recover(Pending())
                 self._unwind()
                 return True
@@ -82,6 +83,7 @@ class Step:
 
     def vote(self) -> None:
         """Pass the step's agreement with all members, once. Raises `Unwound` if the step is to be done again."""
+        self.check_not_unwound()
         if self.voted:
             return
         job = self._job
@@ -103,14 +105,20 @@ class Step:
         if job.member.ring is not None:
             job.member.ring.refuse_collectives = AFTER_THE_VOTE
 
+    def check_not_unwound(self) -> None:
+        """Raise `Unwound` once more if code of the block goes on behind it: out of a graph it comes as an `Exception`."""
+        if self._unwound:
+            raise Unwound()
+
     def _finish_or_unwind(self, stands_behind: bool, own: bytes) -> Ballot:
         pending = Pending("vote", stands_behind, own)
         if self._job.member.recover(pending) is Action.APPLY:
-            return Ballot.from_bytes(pending.ballot)
+            return Ballot.from_bytes(pending.result)
         self._unwind()
         raise Unwound()
 
     def _unwind(self) -> None:
+        self._unwound = True
         self._job.undo_block()
         self._job.discard_step()
 

@@ -37,7 +37,7 @@ def agree(member: Member, compute: Callable[[Ring], bytes]) -> bytes:
 def _recover(member: Member) -> bytes | None:
     pending = Pending("unit")
     if member.recover(pending) is Action.TAKE_RESULT:
-        return pending.ballot
+        return pending.result
     return None
 
 

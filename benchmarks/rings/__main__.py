@@ -22,6 +22,7 @@ BACKENDS = ("gloo", "tcp")
 SIZES = (4, 1024, 16_384, 131_072, 1_000_000, 10_000_000, 100_000_000, 400_000_000)
 _PER_TURN = 100_000_000  # bytes, unless one takes more
 _MANY = 100  # repeats of what is small
+_ARRAYS = (160, 40_000)  # the number of small gradients, and the bytes of one
 
 Times = dict[str, dict[str, list[float]]]
 """By what was measured, and by backend: seconds."""
@@ -73,6 +74,10 @@ def measure(ranks: int, sizes: list[int], turns: int, steps: int) -> Times:
                         if backend == "tcp":
                             alone = members.do("allreduce_without_torch", size, repeats)
                             note(f"all-reduce of {size:,} bytes", "tcp without torch", alone)
+                    if backend == "tcp":
+                        for fused in (False, True):
+                            what = f"{_ARRAYS[0]} arrays of {_ARRAYS[1]:,} bytes{', fused' if fused else ''}"
+                            note(what, "tcp without torch", members.do("gradients", *_ARRAYS, fused, _MANY // 10))
                     if steps:
                         note("training step", backend, members.do("train", steps))
     finally:

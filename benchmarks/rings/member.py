@@ -15,6 +15,7 @@ from benchmarks.model import mlp, optimizer_for
 from elastic_launch.rendezvous.meeting.client import MeetingClient
 from elastic_launch.trainer.pytorch.ring import undertaker
 from elastic_launch.trainer.pytorch.ring.ring import TorchRing
+from elastic_launch.trainer.ring.fusing import sum_arrays
 from elastic_launch.trainer.ring.ring import RingOptions
 
 JOB, SECRET = "rings", "of the benchmark"
@@ -66,8 +67,19 @@ class Member:
         ring = self.ring.group.cpu.ring
         return _timed(repeats, lambda: ring.allreduce(array))
 
+    def gradients(self, count: int, nbytes: int, fused: bool, repeats: int) -> list[float]:
+        """Many small arrays, in place: packed into buckets, or as they are, all of them started before one is waited for."""
+        arrays = [np.zeros(nbytes // 4, np.float32) for _ in range(count)]
+        ring = self.ring.group.cpu.ring
+
+        def one_by_one() -> None:
+            for work in [ring.start_allreduce(array) for array in arrays]:
+                work.wait()
+
+        return _timed(repeats, (lambda: sum_arrays(ring, arrays, out=arrays)) if fused else one_by_one)
+
     def vote(self, repeats: int) -> list[float]:
-        ballot = torch.zeros(39, dtype=torch.float64)
+        ballot = np.zeros(39)
         return _timed(repeats, lambda: self.ring.sum_for_vote(ballot))
 
     def train(self, steps: int) -> list[float]:

@@ -6,7 +6,9 @@ round is met there at the latest by the next thing that the others ask for. Nobo
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
 from collections import Counter
 
 import msgspec
@@ -18,6 +20,8 @@ from .operation import Operation
 from .performing import Carrier, Performer
 from .requests import Request
 
+STALL_WARNING = 60.0  # seconds without anything that could be made, until that is said
+STALL_LIMIT = 300.0  # and until it is an error
 _PAUSE = 0.002  # seconds between two rounds in which nobody told anything: the members ask in different orders
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -27,7 +31,10 @@ _decode = msgspec.msgpack.Decoder(list[Request]).decode
 class Engine:
     """Of one ring, from its forming to its end. `ask` may be called from any thread."""
 
-    def __init__(self, ring: Carrier, rank: int, size: int) -> None:
+    def __init__(self, ring: Carrier, rank: int, size: int, stall_limit: float = STALL_LIMIT) -> None:
+        self._stall_limit = stall_limit
+        self._stall_since: float | None = None
+        self._stall_told = False
         self.rank = rank
         self.size = size
         self._ring = ring
@@ -107,6 +114,7 @@ class Engine:
                 own = dict(self._own)
             try:
                 told_nothing = self._round(untold, own)
+                self._check_for_stall(told_nothing)
             except RingError as error:
                 self.fail(error)
             except BaseException as error:  # whoever waits must hear of it
@@ -119,6 +127,23 @@ class Engine:
         told = [_decode(each) for each in said]
         self._performer.make(self._table.take(told), own, self._over)
         return not any(told)
+
+    def _check_for_stall(self, told_nothing: bool) -> None:
+        """Raise `MismatchError`, on all members, where they wait for each other with different requests, for ever."""
+        if not told_nothing:
+            self._stall_since, self._stall_told = None, False
+            return
+        if self._stall_since is None:
+            self._stall_since = time.monotonic()
+        waited = time.monotonic() - self._stall_since
+        if waited < min(STALL_WARNING, self._stall_limit) or (self._stall_told and waited < self._stall_limit):
+            return
+        awaited = "; ".join(f"{name}: {', '.join(map(str, ranks))}" for name, ranks in self._table.awaited().items())
+        message = f"the members wait for each other: these ranks have not asked for what the others have: {awaited}"
+        if waited >= self._stall_limit:
+            raise MismatchError(f"{message}. All members must make the same collectives")
+        self._stall_told = True
+        print(f"elastic: {message} (for {waited:.0f} s)", file=sys.stderr, flush=True)
 
     def _over(self, operation: Operation, error: BaseException | None) -> None:
         """Its name is free before whoever waits for it can ask for the next one."""

@@ -55,9 +55,15 @@ class Table:
             self._joined = {}
         return ready
 
-    def waits_for(self, name: str) -> list[int]:
-        """The ranks that have not asked for what this name stands for."""
-        return [rank for rank in range(self.size) if rank not in self._asked.get(name, {}) and rank not in self._joined]
+    def awaited(self) -> dict[str, list[int]]:
+        """By name, the ranks that have not asked for it, or, of a join, have not joined."""
+        waiting = {
+            name: [rank for rank in range(self.size) if rank not in asked and rank not in self._joined]
+            for name, asked in self._asked.items()
+        }
+        if self._joined:
+            waiting[JOIN] = [rank for rank in range(self.size) if rank not in self._joined]
+        return waiting
 
     def _is_complete(self, name: str) -> bool:
         asked = self._asked[name]

@@ -5,21 +5,25 @@ All contact with the trainer is here. The trainer copies no state for it: `elast
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import msgspec
 
-from ..errors import ElasticError, RingError, UsageError
+from ..errors import RingError, UsageError
 from ..rendezvous.messages import Finished, Registered
 from ..trainer import joining
 from ..trainer.control import Control
 from ..trainer.exchange import Decision
-from ..trainer.member import Member
+from ..trainer.member import Member, Stale
 from ..trainer.ring.sockets import SocketRing
 from . import collectives
 from .carrier import Carrier
+from .claims import Claim, source_of
 from .engine import Engine
 from .places import Place, Seat, place
+
+STALE = 66  # exit code of a worker that is to be started afresh, free of charge
 
 
 class NotInitialized(UsageError, ValueError):
@@ -30,7 +34,10 @@ class NotInitialized(UsageError, ValueError):
 
 
 class NoState:
-    """What the trainer would copy to those that join: nothing."""
+    """What the trainer would copy to those that join: nothing. A script that `starts_again` may do so from its checkpoint."""
+
+    def __init__(self, starts_again: bool) -> None:
+        self.starts_again = starts_again
 
     def structure_digest(self) -> str:
         return ""
@@ -51,26 +58,23 @@ class NoState:
         return 0
 
     def newest_checkpoint(self) -> int:
-        return 0
+        return int(self.starts_again)
 
     def bring_together(self, ring: Any, decision: Decision, secret: str, address: str) -> None:
         pass
 
 
-class Claim(msgspec.Struct, frozen=True, array_like=True):
-    """What a member says of its state. `came_later`: it came into a job whose members may have had one."""
-
-    has_state: bool
-    commits: int
-    came_later: bool
-
-
 class World:
-    """Used by the main thread, but for the engine's own."""
+    """Used by the main thread, but for the engine's own.
 
-    def __init__(self, control: Control) -> None:
+    Where the script knows of no change (`starts_again`), its process ends when a worker is lost, and is started afresh.
+    """
+
+    def __init__(self, control: Control, starts_again: bool = False) -> None:
         self._control = control
-        self._member = Member(control, NoState(), SocketRing)  # type: ignore[arg-type]
+        self._starts_again = starts_again
+        self._state = NoState(starts_again)
+        self._member = Member(control, self._state, SocketRing)  # type: ignore[arg-type]
         self._member.step_number = lambda: self.commits
         self._carrier: Carrier | None = None
         self._engine: Engine | None = None
@@ -87,7 +91,32 @@ class World:
     def engine(self) -> Engine:
         if self._engine is None:
             raise NotInitialized()
+        if self._starts_again and self._is_leaving:
+            raise Stale()  # who is left starts again
         return self._engine
+
+    def goes_on_after_changes(self) -> None:
+        """The script turns out to have a function that is called again, which was not seen in its text."""
+        self._starts_again = self._state.starts_again = False
+
+    @property
+    def code_of_failure(self) -> int:
+        """Exit code of a script that ends with an error."""
+        if not self._starts_again or not (self.is_broken or self._is_leaving):
+            return 1
+        print(
+            "elastic: a worker was lost, which this script knows nothing of: it starts again",
+            file=sys.stderr,
+            flush=True,
+        )
+        return STALE
+
+    @property
+    def _is_leaving(self) -> bool:
+        """A generation without this worker is announced."""
+        announced = self._control.announced
+        without = announced is not None and (self._control.rank_in(announced) or 0) < 0
+        return without or self._control.may_leave is not None
 
     @property
     def is_open(self) -> bool:
@@ -106,7 +135,7 @@ class World:
             if self.generation == 0:
                 self._came_later = self._joined_others()
             carrier = Carrier(ring)
-            engine = Engine(carrier, ring.rank, ring.world_size)
+            engine = Engine(carrier, ring.rank, ring.world_size, self._control.hang_timeout)
             try:
                 said = carrier.gather_bytes(msgspec.msgpack.encode(self._seat()))
             except RingError:
@@ -197,20 +226,8 @@ class World:
         return announced is not None and announced.formed != 0
 
 
-def source_of(claims: list[Claim]) -> int:
-    """Raises `ElasticError` if there was a state, and nobody has it: the job must not begin again as if nothing had been."""
-    newest = max((claim.commits for claim in claims if claim.has_state), default=None)
-    if newest is not None:
-        return next(rank for rank, claim in enumerate(claims) if claim.has_state and claim.commits == newest)
-    if any(claim.came_later for claim in claims):
-        raise ElasticError(
-            "every worker that held the job's state is gone, and those that are left had not received it yet: start the job"
-            " again, from its own checkpoint if it writes one"
-        )
-    return 0
-
-
 _world: World | None = None
+_scripts_start_again = False
 
 
 def current() -> World:
@@ -224,10 +241,16 @@ def is_initialized() -> bool:
     return _world is not None and _world.is_open
 
 
+def let_scripts_start_again() -> None:
+    """The script of this process has no function that is called again after a change."""
+    global _scripts_start_again
+    _scripts_start_again = True
+
+
 def init() -> None:
     """Become a member of the job, or a job of one where no agent started this process. Nothing happens the second time."""
     global _world
     if _world is None:
-        _world = joining.enter(lambda control, checkpoints: World(control))  # type: ignore[type-var]
+        _world = joining.enter(lambda control, checkpoints: World(control, _scripts_start_again))  # type: ignore[type-var]
     if not _world.is_open:
         _world.open()

@@ -33,8 +33,6 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Options:
     flags = parser.parse_args(arguments)
     try:
         asked = Asked(parser, flags, flags_first(_origins(flags, environ)), environ)
-        for line in horovodrun.without_effect(flags):
-            print(f"elastic-launch: warning: {line}", file=sys.stderr)
     except UsageError as error:
         parser.error(str(error))
     if flags.check:
@@ -66,6 +64,8 @@ def _options(asked: Asked) -> Options:
     program = program_of(asked)
     python = interpreter(asked)
     following = follows(asked, program, python)
+    for line in asked.understood(lambda: horovodrun.without_effect(asked.flags, following.real_horovod)):
+        print(f"elastic-launch: warning: {line}", file=sys.stderr)
     hosts = asked.understood(lambda: hosts_asked.asked_hosts(asked.words, asked.environ))
     place = find_place(asked) if hosts is None else Place()
     serves = place.serves and hosts is None
@@ -77,6 +77,9 @@ def _options(asked: Asked) -> Options:
         python=python,
         restarts=following.restarts,
         real_horovod=following.real_horovod,
+        horovods_variables=asked.understood(lambda: horovodrun.horovods_variables(asked.flags))
+        if following.real_horovod
+        else {},
         uses_torch=program.kind == "executable" or following.uses_torch,
         preload=preloaded(asked),
         role=asked.text("role", "default"),

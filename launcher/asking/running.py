@@ -43,7 +43,11 @@ def program_of(asked: Asked) -> Program:
     our_horovod = asked.is_on("horovod")
     if our_horovod and program.kind == "executable":
         asked.fail(f"--horovod is for Python scripts: {program.name!r} would not see it")
-    return replace(program, our_horovod=our_horovod)
+    if our_horovod and asked.text("on_change") == "restart":
+        asked.fail(
+            "--horovod and --on-change restart do not go together: a script without hvd.elastic starts again anyway"
+        )
+    return replace(program, our_horovod=our_horovod, starts_again=our_horovod and not speaks_of(program, "elastic"))
 
 
 def interpreter(asked: Asked) -> str:
@@ -56,7 +60,9 @@ def follows(asked: Asked, program: Program, python: str) -> Following:
     """How the workers follow a change. `python` is as `interpreter` has it."""
     chosen = asked.one_of("on_change", _ON_CHANGE)
     imports = imported_names(program)
-    if joins_by_itself(imports) or "horovod" not in imports or asked.is_on("horovod"):
+    if asked.is_on("horovod"):
+        return Following(False, False, "torch" in imports)
+    if joins_by_itself(imports) or "horovod" not in imports:
         restarts = not (joins_by_itself(imports) or "horovod" in imports) if chosen == "auto" else chosen == "restart"
         return Following(restarts, False, "torch" in imports)
     if not has_horovod(program, python):

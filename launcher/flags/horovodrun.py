@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import UsageError
 from .horovod_config import NEVER, Config, read_config
 from .horovod_only import FLAGS, HorovodOnly
+from .horovod_variables import variable_of
 from .words import Said, count
 
 # Flag, its place in the namespace, and the own word that means the same.
@@ -54,8 +55,16 @@ class _CheckBuild(argparse.Action):
         parser.exit()
 
 
+class _Given(NamedTuple):
+    """A flag that has a meaning for the real Horovod only, or for nobody here."""
+
+    flag: str
+    value: str
+    why: str
+
+
 class _HorovodOnly(argparse.Action):
-    """Refused at once, or remembered for a warning."""
+    """Refused at once, or remembered for a warning, or for the real Horovod."""
 
     def __init__(self, only: HorovodOnly, **rest: Any) -> None:
         super().__init__(**rest)
@@ -71,7 +80,8 @@ class _HorovodOnly(argparse.Action):
         if self._only.answer == "refusal":
             parser.error(f"{option_string}: {self._only.why}")
         if self._only.answer == "warning":
-            given = [*(getattr(namespace, self.dest) or []), f"{option_string} has no effect: {self._only.why}"]
+            value = values if isinstance(values, str) else ""
+            given = [*(getattr(namespace, self.dest) or []), _Given(str(option_string), value, self._only.why)]
             setattr(namespace, self.dest, given)
 
 
@@ -142,7 +152,7 @@ def add_flags(parser: argparse.ArgumentParser) -> list[str]:
     for only in FLAGS:
         parser.add_argument(
             *only.flags,
-            dest="without_effect",
+            dest="horovods_own",
             action=_HorovodOnly,
             only=only,
             nargs=None if only.takes_value else 0,
@@ -174,10 +184,18 @@ def said(flags: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, Sai
     return words
 
 
-def without_effect(flags: argparse.Namespace) -> list[str]:
+def without_effect(flags: argparse.Namespace, real_horovod: bool = False) -> list[str]:
     """A line for each flag, or part of the configuration file, that was given and means nothing here."""
     config = read_config(flags.config_file) if flags.config_file else Config()
-    return [*(flags.without_effect or []), *config.without_effect]
+    given: list[_Given] = flags.horovods_own or []
+    lost = [each for each in given if not (real_horovod and variable_of(each.flag, each.value))]
+    return [*(f"{each.flag} has no effect: {each.why}" for each in lost), *config.without_effect]
+
+
+def horovods_variables(flags: argparse.Namespace) -> dict[str, str]:
+    """What the flags say to the real Horovod. UsageError for what is no number."""
+    given: list[_Given] = flags.horovods_own or []
+    return dict(found for each in given if (found := variable_of(each.flag, each.value)) is not None)
 
 
 def _sizes(flags: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, Said]:

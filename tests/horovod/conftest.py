@@ -20,4 +20,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Several processes that import a framework, on a busy machine; the tests have limits of their own."""
     for item in items:
         if item.path.parent == Path(__file__).parent and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.timeout(400))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,13 @@ from ..system.journals import Entry
 from ..system.launching import Command, Lab
 
 SCRIPTS = Path(__file__).parent / "scripts"
+PATIENCE = 180.0  # seconds: where ten processes share a CPU, importing TensorFlow alone takes a minute
 
 
 class HorovodLab(Lab):
+    def wait(self, condition: Callable[[], Any], limit: float, what: str) -> Any:
+        return super().wait(condition, max(limit, PATIENCE), what)
+
     def run(self, script: str, *flags: str, environment: dict[str, str] | None = None, **options: Any) -> Command:
         """Start an agent; keyword options become the script's flags."""
         return self.launch("--horovod", *flags, script=str(SCRIPTS / script), environment=environment, **options)

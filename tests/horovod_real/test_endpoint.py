@@ -12,6 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 from elastic_launch.launcher.horovod.script import Leading, Led
+from elastic_launch.launcher.output.room import Output
+from elastic_launch.launcher.output.settings import OutputSettings
+from elastic_launch.launcher.reporter import Reporter
 from elastic_launch.launcher.restarting.world import Entry, seat
 from elastic_launch.rendezvous.meeting.client import MeetingClient
 from elastic_launch.rendezvous.meeting.point import MeetingServer
@@ -24,6 +27,7 @@ class Served:
     """One agent's endpoint, with two scripts of a generation."""
 
     def __init__(self) -> None:
+        self._output = Output(OutputSettings(), {})
         self.meeting = MeetingServer("127.0.0.1")
         self.meeting.open(JOB, 1, SECRET)
         self.clients = [MeetingClient(self.meeting.address, JOB, 1, SECRET) for _ in range(2)]
@@ -37,7 +41,7 @@ class Served:
         ]
 
     async def _lead(self) -> Leading:
-        return Leading("host-a", "127.0.0.1")
+        return Leading("host-a", "127.0.0.1", Reporter(self._output, "here"))
 
     def ask(self, script: int, method: str, path: str, body: bytes | None = None) -> http.client.HTTPResponse:
         """As Horovod puts the address together: http://ADDR:PORT/SCOPE/KEY. The response has been read, into `body`."""
@@ -62,6 +66,7 @@ class Served:
         for client in self.clients:
             client.close()
         self.meeting.close()
+        self._output.close(LIMIT)
 
 
 @pytest.fixture

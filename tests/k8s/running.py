@@ -115,6 +115,22 @@ class KubernetesJob(JournalFolder):
 
         self.until(is_there, f"a controller after {before.name}")
 
+    def wait_for_removal(self) -> None:
+        """Until nothing of it runs and all pods are to go, the controller's too.
+
+        The kubelet clears them away behind that, which takes it up to a minute on a busy machine. A container that it
+        has cleared away before it looked how it ended is said to wait.
+        """
+        selector = f"elastic-launch/job={self.name}"
+
+        def are_ending() -> bool:
+            pods = self.cluster.core.list_namespaced_pod(self.cluster.namespace, label_selector=selector).items
+            statuses = [status for pod in pods for status in pod.status.container_statuses or ()]
+            runs = any(status.state.running is not None for status in statuses)
+            return not runs and all(pod.metadata.deletion_timestamp for pod in pods)
+
+        self.until(are_ending, "no container that runs, and pods that are all to go")
+
     def _ranks(self) -> list[int]:
         return sorted(rank for pod in self.status().get("pods", []) for rank in pod["ranks"])
 

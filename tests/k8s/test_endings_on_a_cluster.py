@@ -77,22 +77,9 @@ def test_a_deleted_job_leaves_nothing(new_job: NewJob) -> None:
     job = new_job("--min", "1", "--max", "2", "--grace-period", "200", **STEADY)
     job.wait_for_world(2)
     assert job.run("delete", job.name) == 0
-    # Long before the grace period is over: the agents are told, and look for no controller.
-    job.until(lambda: not _running(job), "no container that runs")
-    job.until(lambda: not job.pods(), "no pods", 180)  # the kubelet takes its time to clear them away behind that
+    job.wait_for_removal()  # long before the grace period is over: the agents are told, and look for no controller
     for what in ("service", "config_map", "secret", "service_account"):
         job.until(lambda what=what: not _left(job, what), f"no {what} of the job")
-
-
-def _running(job: KubernetesJob) -> list[str]:
-    """The pods with a container that runs. One that was cleared away before the kubelet looked at it is said to wait."""
-    selector = f"elastic-launch/job={job.name}"
-    pods = job.cluster.core.list_namespaced_pod(job.cluster.namespace, label_selector=selector).items
-    return [
-        pod.metadata.name
-        for pod in pods
-        if any(status.state.running is not None for status in pod.status.container_statuses or ())
-    ]
 
 
 def _left(job: KubernetesJob, what: str) -> list[object]:

@@ -13,7 +13,6 @@ import yaml
 from elastic_launch.k8s.cluster import Cluster
 
 from .checkout_pod import EMPTY_IMAGE, ROOT, pod_template
-from .conftest import until
 from .running import KubernetesJob
 from .shell import elastic_job, kubeconfig_of, kubectl
 
@@ -148,7 +147,7 @@ def test_a_submitter_takes_a_job_from_its_submission_to_its_removal(
         does("wait", job.name, "--timeout", "120")
         job.assert_nothing_redone()
         does("delete", job.name)
-        until(lambda: not job.pods(), 60)
+        job.wait_for_removal()
     finally:
         job.delete()
 

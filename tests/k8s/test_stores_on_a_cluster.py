@@ -46,4 +46,4 @@ def test_what_a_job_keeps_in_an_etcd_goes_when_it_is_deleted_before_its_end(new_
     assert keys(etcd)
     assert job.run("delete", job.name) == 0
     job.until(lambda: not keys(etcd), "an empty etcd")
-    job.until(lambda: not job.pods(), "no pods", 30)
+    job.wait_for_removal()

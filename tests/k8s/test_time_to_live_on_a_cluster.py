@@ -87,4 +87,4 @@ def test_a_job_that_has_ended_is_removed_after_its_time_to_live_and_not_before(
     assert {pod.state for pod in job.pods()} == {"succeeded"}
     job.until(lambda: not exists(job), "no Job", TTL + 30)
     assert time.monotonic() - ended > TTL - 2, "the clock of Kubernetes knows whole seconds"
-    job.until(lambda: not job.pods(), "no pods")
+    job.wait_for_removal()

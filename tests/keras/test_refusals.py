@@ -29,6 +29,19 @@ def with_two_optimizers() -> Any:
     return model
 
 
+class Clipping(keras.Sequential):  # type: ignore[misc]
+    def train_step(self, *arguments: Any, **options: Any) -> Any:
+        logs = super().train_step(*arguments, **options)
+        self.trainable_variables[0].assign(keras.ops.clip(self.trainable_variables[0], -0.1, 0.1))
+        return logs
+
+
+def that_clips() -> Any:
+    model = Clipping([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
 def dataset() -> Any:
     return tf.data.Dataset.from_tensor_slices((X, LABELS))
 
@@ -39,6 +52,7 @@ def dataset() -> Any:
         (object, (X, LABELS), {}, "not a keras.Model"),
         (lambda: keras.Sequential([keras.layers.Dense(1)]), (X, LABELS), {}, "call model.compile"),
         (lambda: with_loss(keras.losses.MeanSquaredError(reduction="sum")), (X, TARGETS), {}, "sum_over_batch_size"),
+        (that_clips, (X, TARGETS), {}, "assigns a trained variable itself"),
         (with_two_optimizers, (X, LABELS), {}, "a second optimizer, 'other_optimizer'"),
         (classifier, (iter([X]),), {}, "a generator cannot be rewound"),
         (classifier, ((each for each in [X]),), {}, "a generator cannot be rewound"),

@@ -380,3 +380,22 @@ def test_a_script_that_trains_with_an_installed_horovod_is_led_by_its_elastic_mo
     assert kind("--on-change", "restart") == (True, True)
     script.write_text("from horovod.tensorflow.elastic import run\n")
     assert kind() == (True, False)
+
+
+def test_what_is_about_horovods_core_is_told_to_the_real_one(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("--fusion-threshold-mb", "2", "--cycle-time-ms", "5", "--autotune", "--gloo-timeout-seconds", "9")
+    assert options("-np", "2", *given).horovods_variables == {}
+    assert "--cycle-time-ms has no effect" in capsys.readouterr().err
+    (script.parent / "horovod").mkdir()
+    (script.parent / "horovod" / "__init__.py").touch()
+    script.write_text("import horovod.torch as hvd\nhvd.init()\n")
+    assert options("-np", "2", *given).horovods_variables == {
+        "HOROVOD_FUSION_THRESHOLD": "2097152",
+        "HOROVOD_CYCLE_TIME": "5",
+        "HOROVOD_AUTOTUNE": "1",
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": "9",
+    }
+    assert "has no effect" not in capsys.readouterr().err
+    assert "--fusion-threshold-mb is 'much': give a whole number" in refusal(
+        capsys, "-np", "2", "--fusion-threshold-mb", "much"
+    )

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from elastic_launch.errors import RingError
+from elastic_launch.trainer.ring.fusing import FusedSum
 from elastic_launch.trainer.ring.gradients import sum_gradients
 from elastic_launch.trainer.ring.tcp.ring import TcpRing
 from tests.trainer.tcp_threads import in_threads, rings
@@ -169,3 +170,22 @@ def test_torch_sums_tensors_where_they_are(rings: Rings) -> None:
 
     wanted = [[2.0] * 12, [2.0], [], [2.0] * 500, [2.0] * 7, [2.0, 2.0], [2.0] * 3]
     assert in_threads(call, rings(2)) == [wanted] * 2
+
+
+def test_the_sum_of_rows_may_be_a_tensor(rings: Rings) -> None:
+    """As it is where the sums are made on a GPU."""
+
+    class Tensors(FusedSum):
+        def finish(self) -> list[Any]:
+            return [tf.constant(each) for each in super().finish()]
+
+    def call(ring: TcpRing) -> list[Any]:
+        rows = tf.IndexedSlices(tf.ones((3, 2)), tf.constant([5, 1, 2]))
+        return list(
+            gradients.average_gradients(
+                [rows], lambda given, alike: sum_gradients(ring, given, 1.0, alike, Tensors(ring, 1.0))
+            )
+        )
+
+    for (found,) in in_threads(call, rings(3)):
+        assert found.indices.numpy().tolist() == [1, 2, 5] and found.values.numpy().tolist() == [[3, 3]] * 3

@@ -30,7 +30,7 @@ class ArrayLoader(Loader):
         shuffle: bool = True,
         drop_last: bool = False,
     ) -> None:
-        self.data = data
+        self.data = in_memory(data)
         sampler = ElasticSampler(
             length_of(data),
             global_batch,
@@ -62,12 +62,21 @@ def length_of(data: Any) -> int:
     )
 
 
+def in_memory(data: Any) -> Any:
+    """The same with numpy arrays for what has a shape, so that a tensor or table is not converted for each batch."""
+    if isinstance(data, Mapping):
+        return {key: in_memory(each) for key, each in data.items()}
+    if is_nested(data):
+        return _as(type(data), [in_memory(each) for each in data])
+    return np.asarray(data) if hasattr(data, "shape") else data
+
+
 def rows_of(data: Any, rows: Sequence[int]) -> Any:
     """Those samples as arrays, in the structure of `data`, or of its samples."""
     if isinstance(data, Mapping):
         return {key: rows_of(each, rows) for key, each in data.items()}
     if is_nested(data):
-        return type(data)(rows_of(each, rows) for each in data)
+        return _as(type(data), [rows_of(each, rows) for each in data])
     if hasattr(data, "shape"):
         array = np.asarray(data)
         return array[np.asarray(rows, np.int64)]
@@ -86,5 +95,9 @@ def _stacked(samples: list[Any]) -> Any:
     if isinstance(first, Mapping):
         return {key: _stacked([sample[key] for sample in samples]) for key in first}
     if isinstance(first, (tuple, list)):
-        return type(first)(_stacked(list(each)) for each in zip(*samples, strict=True))
+        return _as(type(first), [_stacked(list(each)) for each in zip(*samples, strict=True)])
     return np.stack([np.asarray(sample) for sample in samples])
+
+
+def _as(kind: type[Any], items: list[Any]) -> Any:
+    return kind(*items) if hasattr(kind, "_fields") else kind(items)

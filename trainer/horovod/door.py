@@ -18,6 +18,9 @@ from typing import Any
 from ..ring.connected import shut_connected_to
 from . import agent
 
+_BUILDING_LIMIT = 5.0  # seconds; a ring that takes longer is one that will never be complete
+_is_built = threading.Event()  # or is not begun
+
 
 def put_up() -> None:
     """Before Horovod's modules for a framework are imported: they take these functions as they find them."""
@@ -40,7 +43,11 @@ def _behind_the_door(init: Callable[..., Any]) -> Callable[..., Any]:
             if place["leaves"]:
                 raise SystemExit(0)
             os.environ.update(place["variables"])
-        return init(basics, *arguments, **named)
+        _is_built.clear()
+        try:
+            return init(basics, *arguments, **named)
+        finally:
+            _is_built.set()
 
     return pass_the_door
 
@@ -68,10 +75,14 @@ def _saying_what_it_holds(run_fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _shut_broken_rings() -> None:
-    """Horovod keeps the sockets of a ring that has failed, so that peers wait for this process until their time is over."""
+    """Horovod keeps the sockets of a ring that has failed, so that peers wait for this process until their time is over.
+
+    A ring that is being built is left alone for a moment: Horovod aborts the process if it fails then.
+    """
     while True:
         try:
             addresses = agent.wait_for_cut()
         except agent.AgentGone:
             return
+        _is_built.wait(_BUILDING_LIMIT)
         shut_connected_to(addresses)

@@ -38,15 +38,30 @@ class Captured:
 
 
 @contextlib.contextmanager
-def capturing(optimizer: Any) -> Iterator[Captured]:
-    """Within it, `optimizer.apply` and `apply_gradients` note what they are given and change nothing."""
+def capturing(optimizer: Any, trained: Sequence[Any]) -> Iterator[Captured]:
+    """Within it, `optimizer.apply` and `apply_gradients` note what they are given and change nothing.
+
+    Whoever assigns one of the `trained` variables past the optimizer gets `UsageError`: it would change ahead of the vote.
+    """
     captured = Captured()
+    for variable in trained:
+        object.__setattr__(variable, "assign", _refuse_assigning)
     # Past Keras's tracking of attributes, which is for what belongs to the optimizer's state.
     object.__setattr__(optimizer, "apply", captured.take)
     try:
         yield captured
     finally:
         object.__delattr__(optimizer, "apply")
+        for variable in trained:
+            object.__delattr__(variable, "assign")
+
+
+def _refuse_assigning(*_: Any, **__: Any) -> None:
+    raise UsageError(
+        "the model's train_step (or a layer in it, such as SpectralNormalization) assigns a trained variable itself: nothing may"
+        " change before the members agree on the step. Use the optimizer's clipping and EMA, a constraint on the weight, or a"
+        " loop of your own (docs/tensorflow.md)"
+    )
 
 
 def stream_offset(rank: int) -> npt.NDArray[Any]:

@@ -69,7 +69,7 @@ class TensorFlowEngine(Engine):
 
     def _compute_step(self, data: Any, offset: Any) -> list[_Tensors]:
         before = self._read(self.roles.changing())
-        with capturing(self.optimizer) as captured, random_stream_of(offset):
+        with capturing(self.optimizer, self.model.trainable_variables) as captured, random_stream_of(offset):
             logs = self.model.train_step(data)
         after = self._read(self.roles.changing())
         self._put_back(before)

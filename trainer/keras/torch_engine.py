@@ -28,7 +28,7 @@ class TorchEngine(Engine):
         before = _copies(roles.changing())
         offset = keras.ops.convert_to_tensor(stream_offset(rank))
         try:
-            with capturing(self.optimizer) as captured, random_stream_of(offset):
+            with capturing(self.optimizer, self.model.trainable_variables) as captured, random_stream_of(offset):
                 logs = self._train_step(data)
             after = _copies(roles.changing())
         finally:

@@ -104,7 +104,7 @@ class Table:
         """The sum, of which `sums` has what was a part of `total`."""
         if self._gathering is not None:
             self._gathering.wait()
-        values = next(sums) if self._place is None else as_typed(self._place, self._own.dtype)
+        values = np.asanyarray(next(sums)) if self._place is None else as_typed(self._place, self._own.dtype)
         return Slices(values.reshape(self._rows.size, *self._shape), self._rows)
 
 

@@ -35,6 +35,7 @@ class SocketRing(Ring):
         self._below.on_abort(self.guard.abort)
         self._forming: Work[None] | None = None
         self._reductions: list[Work[Any]] = []
+        self._asked_in_vain = False  # in this step: whoever has caught that error lacks what it asked for
 
     @property
     def kind(self) -> str:
@@ -57,7 +58,18 @@ class SocketRing(Ring):
     def run(self, call: Callable[[TcpRing], T]) -> T:
         """What `call` returns, which waits for a collective, on this thread. Raises `RingError`."""
         self.check_usable()
-        return self._run(call)
+        try:
+            return self._run(call)
+        except RingError:
+            self._asked_in_vain = True
+            raise
+
+    def check_usable(self) -> None:
+        try:
+            super().check_usable()
+        except RingError:
+            self._asked_in_vain = True
+            raise
 
     def start(self, call: Callable[[TcpRing], Work[T]]) -> Work[T]:
         """A collective that `call` starts: one of this step's reductions. Raises `RingError`, as waiting for it may."""
@@ -75,10 +87,10 @@ class SocketRing(Ring):
         return self.start(lambda ring: ring.start_allgather(array, out))
 
     def begin_step(self) -> None:
-        self._reductions = []
+        self._reductions, self._asked_in_vain = [], False
 
     def reductions_succeeded(self) -> bool:
-        return all(work.done() and work.exception() is None for work in self._reductions)
+        return not self._asked_in_vain and all(work.done() and work.exception() is None for work in self._reductions)
 
     def settle_reductions(self) -> None:
         for work in self._reductions:

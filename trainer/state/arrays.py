@@ -199,8 +199,11 @@ class ArrayRoom(Buffers):
 
 
 def array_of(variable: Variable) -> Array:
-    """The variable's value at this moment; it does not change with it, and may not be changed."""
-    read = getattr(variable, "read_value", None)
+    """The variable's value at this moment; it may not be changed. With TensorFlow it does not change with the variable."""
+    held = (
+        variable if hasattr(variable, "read_value") else getattr(variable, "value", None)
+    )  # Keras's wrap TensorFlow's
+    read = getattr(held, "read_value", None)
     return np.asarray(
         variable.numpy() if read is None else read()
     )  # TensorFlow's numpy() makes a copy, a value does not
@@ -225,7 +228,12 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
 
 
 def _spec_of(variable: Variable) -> ArraySpec:
-    return ArraySpec.of(array_of(variable))
+    """Without its value, which may lie on a device, where that can be."""
+    kind = getattr(variable.dtype, "as_numpy_dtype", variable.dtype)
+    try:
+        return ArraySpec(tuple(variable.shape), _dtype_name(np.dtype(kind)))
+    except TypeError:  # a type that numpy does not know by this name
+        return ArraySpec.of(array_of(variable))
 
 
 def _described(variable: Variable) -> Tensor:

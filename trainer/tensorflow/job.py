@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from ..state.arrays import ArrayReplica, array_of
 from . import failures
 from .gradients import average_gradients
 from .on_gpu import GpuSums
+from .optimizers import ask_before_applying, graphs_around
 from .rings import ring_maker
 from .variables import by_path, handle_of
 
@@ -53,6 +55,9 @@ class Job(ArrayJob):
         replicated = [v for variables in models.values() for v in variables.values()]
         replicated += [v for optimizer in optimizers.values() for v in optimizer.variables]
         self._handles = [handle for variable in replicated if (handle := handle_of(variable)) is not None]
+        self._averaging: weakref.WeakSet[Any] = weakref.WeakSet()
+        for optimizer in optimizers.values():
+            ask_before_applying(optimizer, self._may_apply)
         make_ring = ring_maker()
         self._on_gpu = make_ring is not SocketRing
         super().__init__(control, replica, make_ring, seed, checkpoints)
@@ -63,10 +68,12 @@ class Job(ArrayJob):
 
         `gradients` is a list, or any nested structure, of `tf.Tensor`, `tf.IndexedSlices` and None, as `tape.gradient`
         gives it. All that a step needs is averaged in one call, inside its block, ahead of what applies it: with the call
-        the members agree on the step. May be called inside of a `tf.function`.
+        the members agree on the step. May be called inside of a `tf.function`, which may be traced ahead of the first block.
         """
-        if self.current_step is None:
+        if self.current_step is None and tf.executing_eagerly():
             raise UsageError("job.average_gradients is called inside a block: put the step into `with job.step():`")
+        if not tf.executing_eagerly():
+            self._averaging.add(graphs_around()[0])
         return average_gradients(gradients, self._reduce, self._on_gpu, self._handles)
 
     def loader(
@@ -119,6 +126,15 @@ class Job(ArrayJob):
 
     def _learning_rates(self) -> list[float]:
         return [float(np.asarray(optimizer.learning_rate)) for optimizer in self._optimizers]
+
+    def _may_apply(self) -> bool:
+        """Whether the members agree on the step. Of a graph that is traced ahead of the first block, nobody knows yet."""
+        step = self.current_step
+        if step is not None and step.voted:
+            return True
+        if tf.executing_eagerly():
+            return False
+        return step is None or any(graph in self._averaging for graph in graphs_around())
 
     def _reduce(self, gradients: list[Any], all_alike: bool) -> list[Any]:
         step, ring = self.current_step, self.training_ring()

@@ -23,8 +23,8 @@ def is_on_gpu(tensor: Any) -> bool:
 
 
 def to_tensor(array: Array) -> Any:
-    """A tensor over the array's memory, which must not change any more; over a copy of it if it is not aligned."""
-    if array.ctypes.data % ALIGNMENT or not array.flags.c_contiguous or not array.size:
+    """A tensor over the array's memory, which must not change any more; over a copy of it if it is not aligned or read-only."""
+    if array.ctypes.data % ALIGNMENT or not array.flags.c_contiguous or not array.flags.writeable or not array.size:
         return tf.constant(array)
     if array.dtype.name != "bfloat16":
         return tf.experimental.dlpack.from_dlpack(array.__dlpack__())

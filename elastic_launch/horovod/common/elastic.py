@@ -114,6 +114,7 @@ def run_fn(func: Callable[..., T], reset: Callable[[bool], None] = reset) -> Cal
     @functools.wraps(func)
     def wrapper(state: Any, *args: Any, **kwargs: Any) -> T:
         here = world.current()
+        here.goes_on_after_changes()
         while True:
             try:
                 here.source()

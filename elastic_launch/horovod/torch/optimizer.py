@@ -20,6 +20,7 @@ class _DistributedOptimizer:
     """What a class of the user's optimizer is given in addition. `_reducer` holds all that is ours."""
 
     _reducer: GradientReducer
+    _unwrapped: Any
 
     def synchronize(self) -> None:
         """Wait until the gradients are reduced, for what has to see them before `step`, such as clipping."""
@@ -52,6 +53,7 @@ class _DistributedOptimizer:
                 )
             reducer.synchronize()
         reducer.is_synchronized = False
+        self._unwrapped._opt_called = True  # a scheduler that was made with it wants to see a step
         return super().step(closure)  # type: ignore[misc]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -66,6 +68,8 @@ class _DistributedOptimizer:
         """Also ends what was begun with gradients of another time: `elastic` restores by this."""
         self._reducer.forget()
         super().load_state_dict(state_dict)  # type: ignore[misc]
+        # Schedulers that were made with the optimizer from before are to set the rates of this one.
+        vars(self._unwrapped).update({name: vars(self)[name] for name in ("state", "param_groups")})
 
 
 def DistributedOptimizer(
@@ -97,6 +101,7 @@ def DistributedOptimizer(
     made: Any = wrapped.__new__(wrapped)
     # A scheduler has put its own `step` on the object that it was given.
     made.__dict__.update({name: value for name, value in vars(optimizer).items() if name != "step"})
+    made._unwrapped = optimizer
     made._reducer = GradientReducer(
         _named(made, named_parameters),
         compression,

@@ -3,17 +3,22 @@
 import os
 import signal
 import sys
+import time
 import traceback
 
-import horovod.keras as khvd
-import horovod.tensorflow as thvd
-import horovod.torch as hvd
 import journal
-import numpy as np
-import tensorflow as tf
-import torch
 
 note = journal.Journal(sys.argv[sys.argv.index("--journal") + 1])
+if note.has("begun"):  # in the place of one that has killed itself: it is not wanted
+    sys.exit()
+
+import horovod.keras as khvd  # noqa: E402
+import horovod.tensorflow as thvd  # noqa: E402
+import horovod.torch as hvd  # noqa: E402
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+import torch  # noqa: E402
+
 hvd.init()
 OPERATIONS = {
     hvd.Sum: lambda all: all.sum(0),
@@ -224,6 +229,132 @@ def check_batch_norm():
     close(layer(tf.constant(whole[mine].numpy()), training=True), expected(whole).detach().numpy()[mine], 1e-2)
 
 
+def gradients_of(rank):
+    """Of a table of 4 rows and a vector, of which rank 0 has no gradient in the vector."""
+    generator = np.random.default_rng(rank)
+    rows = np.array([rank % 4, 3])
+    return (
+        rows,
+        generator.normal(size=(2, 2)).astype(np.float32),
+        generator.normal(size=3).astype(np.float32) * (rank > 0),
+    )
+
+
+def expected_steps(rate, passes, steps):
+    """SGD with everybody's gradients, averaged over the members and summed over the passes."""
+    table, vector = np.ones((4, 2), np.float64), np.ones(3, np.float64)
+    for _ in range(steps):
+        for rank in range(hvd.size()):
+            rows, of_rows, of_vector = gradients_of(rank)
+            np.subtract.at(table, rows, rate * passes * of_rows.astype(np.float64) / hvd.size())
+            vector -= rate * passes * of_vector / hvd.size()
+    return table, vector
+
+
+def check_torch_optimizer():
+    rows, of_rows, of_vector = (torch.tensor(each) for each in gradients_of(hvd.rank()))
+    for options in (
+        {},
+        {"sparse_as_dense": True},
+        {"backward_passes_per_step": 2},
+        {"groups": 1, "sparse_as_dense": True},
+        {"gradient_predivide_factor": 2.0, "sparse_as_dense": True},
+    ):
+        passes = options.get("backward_passes_per_step", 1)
+        table = torch.nn.Embedding(4, 2, sparse=True, _weight=torch.ones(4, 2))
+        vector = torch.nn.Parameter(torch.ones(3))
+        plain = torch.optim.SGD([table.weight, vector], lr=1.0)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(plain, lambda epoch: 0.1)
+        named = [("table", table.weight), ("vector", vector)]
+        optimizer = hvd.DistributedOptimizer(plain, named_parameters=named, **options)
+        assert isinstance(optimizer, torch.optim.SGD)
+        for _ in range(3):
+            optimizer.zero_grad()
+            for _ in range(passes):
+                loss = (table(rows) * of_rows).sum()
+                if hvd.rank() > 0:  # rank 0 has no gradient of it
+                    loss = loss + (vector * of_vector).sum()
+                loss.backward()
+                if passes == 1:
+                    try:
+                        optimizer.zero_grad()
+                    except AssertionError as error:
+                        assert "being reduced" in str(error)
+                    else:
+                        raise AssertionError("gradients that are being reduced can be zeroed")
+            optimizer.step()
+            scheduler.step()
+        wanted_table, wanted_vector = expected_steps(0.1, passes, 3)
+        close(table.weight, wanted_table, 1e-5)
+        close(vector, wanted_vector, 1e-5)
+
+
+def check_keras_optimizer():
+    rows, of_rows, of_vector = gradients_of(hvd.rank())
+    for options in ({}, {"sparse_as_dense": True}, {"backward_passes_per_step": 2}):
+        passes = options.get("backward_passes_per_step", 1)
+        table, vector = tf.Variable(tf.ones((4, 2))), tf.Variable(tf.ones(3))
+        optimizer = thvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1), **options)
+        optimizer.build([table, vector])
+
+        @tf.function
+        def step(optimizer=optimizer, table=table, vector=vector):
+            slices = tf.IndexedSlices(tf.constant(of_rows), tf.constant(rows), tf.constant([4, 2]))
+            optimizer.apply_gradients([(slices, table), (tf.constant(of_vector), vector)])
+
+        for _ in range(3 * passes):
+            step()
+        wanted_table, wanted_vector = expected_steps(0.1, passes, 3)
+        close(table, wanted_table, 1e-5)
+        close(vector, wanted_vector, 1e-5)
+        assert int(optimizer.iterations) == 3
+
+
+def check_keras_model():
+    """It is saved with its optimizer, and loaded with one that reduces; what is local stays each worker's own."""
+    model = tf.keras.Sequential([tf.keras.layers.Input((3,)), tf.keras.layers.Dense(1, name=f"dense_{hvd.rank()}")])
+    model.compile(optimizer=khvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1, momentum=0.5)), loss="mse")
+    model.fit(np.ones((4, 3), np.float32), np.ones(4, np.float32), verbose=0)
+    path = os.path.join(note.folder, f"model-{hvd.rank()}-{hvd.size()}.keras")
+    model.save(path)
+    loaded = khvd.load_model(path)
+    assert "distributed already" in str(refusal_of(lambda: khvd.DistributedOptimizer(loaded.optimizer)))
+    close(loaded.optimizer.variables[-1], model.optimizer.variables[-1].numpy())
+    variable = tf.Variable(1.0)
+    with tf.GradientTape() as tape:
+        loss = variable * float(hvd.rank())
+    tape = thvd.DistributedGradientTape(tape)
+    tape.register_local_source(variable)
+    close(tape.gradient(loss, [variable])[0], hvd.rank() / hvd.size())
+    rates = []
+
+    class Rates(tf.keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            rates.append(float(model.optimizer.learning_rate))
+
+    warmup = khvd.callbacks.LearningRateWarmupCallback(0.1, warmup_epochs=2, steps_per_epoch=2)
+    schedule = khvd.callbacks.LearningRateScheduleCallback(0.1, 0.5, start_epoch=2)
+    model.fit(
+        np.ones((4, 3), np.float32),
+        np.ones(4, np.float32),
+        2,
+        epochs=4,
+        verbose=0,
+        callbacks=[warmup, schedule, Rates()],
+    )
+    size = hvd.size()
+    wanted = [0.1 / size * ((epoch + 0.5) * (size - 1) / 2 + 1) for epoch in (0.0, 0.5, 1.0, 1.5)]
+    close(rates, [*wanted, 0.1, 0.1, 0.05, 0.05], 1e-5)
+
+
+def refusal_of(call):
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError("not refused")
+
+
 def check_refusals():
     def refused(call, kind, words):
         try:
@@ -245,6 +376,12 @@ def check_refusals():
 
 @hvd.elastic.run
 def check_all(state):
+    while not state.began and hvd.size() < 3:
+        state.check_host_updates()
+        time.sleep(0.05)
+    state.began = True
+    state.save()
+    open(os.path.join(note.folder, "begun"), "w").close()
     size = hvd.size()
     try:
         for check in [value for name, value in globals().items() if name.startswith("check_") and name != "check_all"]:
@@ -264,4 +401,4 @@ def check_all(state):
             hvd.barrier()
 
 
-check_all(hvd.elastic.TorchState())
+check_all(hvd.elastic.TorchState(began=False))

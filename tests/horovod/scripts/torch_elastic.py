@@ -70,6 +70,7 @@ def train(state):
 
 def on_state_reset():
     note.write("reset", rank=hvd.rank(), size=hvd.size())
+    note.hold("reset")
     for group in optimizer.param_groups:
         group["lr"] = base_rate * hvd.size()
 

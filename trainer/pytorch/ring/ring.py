@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 from torch.distributed import distributed_c10d
 
+from ....errors import RingError
 from ....rendezvous.meeting.client import MeetingClient
 from ...ring.ring import Ring, RingOptions, Vector
 from . import gloo, nccl, tcp_connecting, undertaker
@@ -40,6 +41,7 @@ class TorchRing(Ring):
         self._reductions: list[Future] = []
         self._cuda_works: list[Any] = []
         self._cuda_settled = False
+        self._asked_in_vain = False  # a reduction of this step was refused, also if the script has caught the error
         self.guard.on_abort(self._shut_sockets)
 
     @property
@@ -78,7 +80,11 @@ class TorchRing(Ring):
     def start_sum(self, tensor: torch.Tensor) -> Future:
         """Start a sum of `tensor` over the ring, in place; the future's value is `tensor`. One of this step's reductions."""
         group, options = self.group, dist.AllreduceOptions()
-        group.check_usable()
+        try:
+            group.check_usable()
+        except RingError:
+            self._asked_in_vain = True
+            raise
         if tensor.is_cuda:
             work = group.nccl.allreduce([tensor], options)
             self._cuda_works.append(work)
@@ -90,9 +96,10 @@ class TorchRing(Ring):
 
     def begin_step(self) -> None:
         self._reductions, self._cuda_works, self._cuda_settled = [], [], False
+        self._asked_in_vain = False
 
     def reductions_succeeded(self) -> bool:
-        if not all(future.done() and error_of(future) is None for future in self._reductions):
+        if self._asked_in_vain or not all(future.done() and error_of(future) is None for future in self._reductions):
             return False
         return not self._cuda_works or self._cuda_settled
 
