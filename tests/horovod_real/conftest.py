@@ -19,7 +19,6 @@ def horovod(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for PYTHONPATH. What Horovod needs beside torch is installed with the tests."""
     if not Path(WHEEL).is_file():
         pytest.skip(f"no wheel of Horovod: ELASTIC_TEST_HOROVOD, which names it, is {WHEEL!r}")
-    pytest.importorskip("cloudpickle")
     folder = tmp_path_factory.mktemp("horovod")
     with zipfile.ZipFile(WHEEL) as wheel:
         wheel.extractall(folder)

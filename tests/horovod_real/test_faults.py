@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import time
@@ -83,6 +84,21 @@ def test_fewer_than_min_wait_at_the_door_with_their_state(lab: HorovodLab) -> No
     lab.finish()
     assert agent.wait() == 0
     lab.check_the_end(2)
+
+
+def test_a_joiner_that_has_not_got_the_state_does_not_begin_anew_when_all_holders_are_gone(lab: HorovodLab) -> None:
+    first = lab.train("--min", "1", "--max", "2", "--nproc-per-node", "1", open_ended=True, pause=0.02)
+    lab.wait_for_world(1, 90)
+    holder = lab.pid_of_rank(0)
+    (lab.folder / "prepare").touch()
+    second = lab.train("--rendezvous", first.url, "--nproc-per-node", "1", open_ended=True, pause=0.02)
+    lab.wait_for_entry("preparing", 90)
+    steps = len(lab.journal("step"))
+    os.kill(holder, signal.SIGKILL)
+    (lab.folder / "prepare").unlink()
+    assert first.wait(120) == 76
+    assert second.wait(60) == 76
+    assert len(lab.journal("step")) == steps
 
 
 def test_a_lone_agent_is_drained_after_a_commit(lab: HorovodLab) -> None:

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
+import os
+import pickle
 import signal
+from typing import Any
 
+import psutil
 import pytest
 
 from ..system.launching import wait_until_gone
 from .lab import HorovodLab
 
 pytestmark = pytest.mark.timeout(200)
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return os.kill, (os.getpid(), signal.SIGKILL)
+
+
+def evil_pickle() -> bytes:
+    return base64.b64encode(pickle.dumps(({"lo": [("127.0.0.1", Evil())]}, bytes(32))))
+
+
+def what_its_endpoint_answers(pid: int, path: str, body: bytes) -> int:
+    """The status of a PUT by somebody who knows what that process knows."""
+    address, _, token = psutil.Process(pid).environ()["HOROVOD_GLOO_RENDEZVOUS_ADDR"].partition("/")
+    connection = http.client.HTTPConnection(address, timeout=10)
+    connection.request("PUT", f"/{token}:0{path}", body)
+    return connection.getresponse().status
 
 
 def test_survivors_go_on_in_their_processes_when_rank_0_is_killed_and_its_slot_comes_back(lab: HorovodLab) -> None:
@@ -38,6 +61,9 @@ def test_a_second_agents_worker_joins_and_is_drained_and_both_agents_exit_0(lab:
     lab.wait_for_steps(5)
     assert lab.pid_of_rank(0) == founder
     assert {entry["local_rank"] for entry in lab.journal("step")} == {0}, "two agents are two hosts to Horovod"
+    assert what_its_endpoint_answers(founder, "/worker_addresses/host:0", evil_pickle()) == 400
+    assert what_its_endpoint_answers(founder, "/global/../../etc/passwd", b"") == 400
+    lab.wait_for_steps(2)
     second.signal(signal.SIGTERM)
     assert second.wait(60) == 0
     lab.wait_for_world(1)

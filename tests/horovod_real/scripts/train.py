@@ -47,6 +47,9 @@ def digits() -> torch.utils.data.TensorDataset:
 
 data = digits()
 hvd.init()
+while (options.journal / "prepare").exists() and hvd.size() > 1:
+    note("preparing")
+    time.sleep(0.1)
 torch.manual_seed(hvd.rank())  # different everywhere: what all have in the end came from rank 0
 model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 optimizer = hvd.DistributedOptimizer(
