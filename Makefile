@@ -1,7 +1,7 @@
 # Everything runs in .venv, made from constraints.txt. `make test` and `make demo` need nothing but python3 and make.
 
 PYTHON ?= python3
-JOBS ?= 2
+JOBS ?= 3
 BIN := .venv/bin
 
 .PHONY: setup etcd sshd slurm test demo lint format soak bench images clean
@@ -15,7 +15,7 @@ setup: .venv/.installed
 	@touch $@
 
 test: setup
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --durations 40
 
 # Optional: without it the tests on etcd 3.4 are skipped.
 etcd: setup

@@ -16,14 +16,14 @@ from .checks import START, assert_same_course, launch
 SCRIPT = str(Path(__file__).parent / "scripts" / "ledger.py")
 
 
-def assert_exact(lab: Lab, undisturbed: Undisturbed, *flags: str) -> list[Entry]:
+def assert_exact(lab: Lab, undisturbed: Undisturbed, *flags: str, tolerance: float = 1e-9) -> list[Entry]:
     """The ledger, and every logged value of every step and epoch; returns the ends of those who finished."""
     ends = lab.journal("end")
     assert ends, "nobody finished"
     for end in ends:
         assert end["counts"] == [-float(end["epochs"])], end
     alone = undisturbed("--epochs", str(ends[0]["epochs"]), *flags, script=SCRIPT)
-    return assert_same_course(lab, alone, 1e-9, ["loss", "value_loss", "value_mae", "entry_loss", "entry_seen"])
+    return assert_same_course(lab, alone, tolerance, ["loss", "value_loss", "value_mae", "entry_loss", "entry_seen"])
 
 
 def test_one_of_three_is_killed_and_another_takes_its_place(lab: Lab, undisturbed: Undisturbed) -> None:
@@ -68,7 +68,7 @@ def test_the_torch_backend_goes_on_in_the_same_way(
 ) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     churn(lab)
-    assert_exact(lab, undisturbed)
+    assert_exact(lab, undisturbed, tolerance=1e-4)  # Keras takes means in float32 there
 
 
 @pytest.mark.soak

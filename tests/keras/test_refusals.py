@@ -10,7 +10,6 @@ keras = pytest.importorskip("keras")
 
 import elastic_launch.keras as elastic  # noqa: E402
 from elastic_launch import UsageError  # noqa: E402
-from elastic_launch.trainer.keras.callbacks import Callbacks  # noqa: E402
 
 from .models import LABELS, TARGETS, X, classifier  # noqa: E402
 
@@ -80,4 +79,5 @@ def test_it_is_refused(model: Any, data: Any, options: dict[str, Any], said: str
 
 def test_a_callback_that_restores_the_state_by_itself_is_refused(tmp_path: Any) -> None:
     with pytest.raises(UsageError, match="checkpoint=directory"):
-        Callbacks([keras.callbacks.BackupAndRestore(tmp_path)], classifier(), 0, 1, 1, lambda: True)
+        elastic.fit(classifier(), X, LABELS, callbacks=[keras.callbacks.BackupAndRestore(tmp_path)])
+    assert elastic.current_job() is None

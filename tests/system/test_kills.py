@@ -11,6 +11,7 @@ from .launching import Lab
 
 MANY = ("--max-restarts", "1000")
 on_each_backend = pytest.mark.parametrize("backend", ["gloo", "tcp"])
+often_on_gloo = pytest.mark.parametrize("backend", ["gloo", pytest.param("tcp", marks=pytest.mark.soak)])
 
 
 @on_each_backend
@@ -29,7 +30,7 @@ def test_each_rank_in_turn_may_be_killed(lab: Lab, undisturbed: Undisturbed, bac
     assert "was killed by SIGKILL" in agent.output
 
 
-@on_each_backend
+@often_on_gloo
 def test_two_of_three_may_be_killed_at_once_and_rank_0_twice_in_a_row(lab: Lab, backend: str) -> None:
     agent = lab.launch("--min", "1", "--max", "3", "--backend", backend, *MANY, pause=0.03, open_ended=True)
     lab.wait_for_world(3)
@@ -74,7 +75,7 @@ def kill_at_random(lab: Lab, kills: int, seed: int) -> None:
         lab.wait(lambda generation=generation: lab.generation() > generation, 60, "the next generation")
 
 
-@on_each_backend
+@often_on_gloo
 def test_8_kills_in_one_run_cost_no_sample(lab: Lab, undisturbed: Undisturbed, backend: str) -> None:
     agent = lab.launch("--min", "1", "--max", "3", "--backend", backend, *MANY, pause=0.02, open_ended=True)
     kill_at_random(lab, 8, seed=1)

@@ -43,14 +43,17 @@ def test_a_stopped_worker_whose_epoch_is_over_comes_back_as_a_fresh_process(lab:
     lab.assert_exact(members=3)
 
 
-def test_a_worker_whose_main_thread_holds_the_gil_for_20_seconds_is_not_declared_dead(lab: Lab) -> None:
-    agent = lab.launch("--min", "1", "--max", "2", hold_gil_at=5, hold_gil_for=20.0, epochs=2)
-    assert agent.wait() == 0
+@pytest.mark.parametrize("seconds", [8.0, pytest.param(60.0, marks=pytest.mark.soak)])
+def test_a_worker_whose_main_thread_holds_the_gil_for_longer_than_the_lease_is_not_declared_dead(
+    lab: Lab, seconds: float
+) -> None:
+    agent = lab.launch("--min", "1", "--max", "2", hold_gil_at=5, hold_gil_for=seconds, epochs=2)
+    assert agent.wait(90 + seconds) == 0
     lab.assert_exact(epochs=2, members=2)
     lab.assert_nothing_redone()
     assert lab.generation() == 1
     times = [entry["time"] for entry in lab.journal("step", step=5)]
-    assert max(times) - lab.journal("holding")[0]["time"] > 19
+    assert max(times) - lab.journal("holding")[0]["time"] > seconds - 1
 
 
 @pytest.fixture
@@ -89,8 +92,8 @@ def test_a_server_stopped_for_longer_than_the_lease_costs_nothing(
     mine = pids(first) | pids(second)
     server.signal(signal.SIGSTOP)
     before = lab.step()
-    time.sleep(7)
-    assert lab.step() > before + 20, "an intact ring goes on without a server"
+    time.sleep(4.5)
+    lab.wait_for_step(before + 20)  # an intact ring goes on without a server
     server.signal(signal.SIGCONT)
     lab.wait_for_steps(50)
     assert pids(first) | pids(second) == mine
@@ -109,7 +112,7 @@ def test_a_loss_while_the_server_is_stopped_is_dealt_with_when_it_goes_on(
     server, first, second = two_agents
     server.signal(signal.SIGSTOP)
     lab.kill_rank(0)
-    time.sleep(5)
+    time.sleep(4)
     assert lab.generation() == 1
     server.signal(signal.SIGCONT)
     lab.wait_for_world(1)

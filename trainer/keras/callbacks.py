@@ -199,7 +199,7 @@ def _wrapped(callback: Any, is_first: IsFirst) -> Any:
 
 
 def _is_default(callback: Any, hook: str) -> bool:
-    return getattr(type(callback), hook, None) is getattr(keras.callbacks.Callback, hook)
+    return getattr(getattr(callback, hook), "__func__", None) is getattr(keras.callbacks.Callback, hook)
 
 
 def _attributes(callback: Any) -> dict[str, bytes]:

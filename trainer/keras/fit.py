@@ -12,7 +12,7 @@ from .callbacks import Callbacks
 from .engine import Engine, Share, engine_for
 from .feed import Feed
 from .job import FitJob, join
-from .sources import DEFAULT_BATCH, Source, source_for
+from .sources import DEFAULT_BATCH, source_for
 from .validation import Validation
 
 
@@ -77,17 +77,13 @@ def fit(
             fixed=True,
         )
 
-    job = join(model, seed, checkpoint, checkpoint_every)
-    feed = Feed(job, source, steps_per_epoch)
-    told = Callbacks(callbacks, model, verbose, epochs, len_or_none(source, steps_per_epoch), lambda: job.rank == 0)
+    told = Callbacks(callbacks, model, verbose, epochs, steps_per_epoch or source.batches, lambda: job.rank == 0)
     validation = None
     if validation_source is not None:
         validation = Validation(validation_source, validation_steps, validation_freq, engine, told)
+    job = join(model, seed, checkpoint, checkpoint_every)
+    feed = Feed(job, source, steps_per_epoch)
     return Fit(job, engine, feed, told, validation).run(initial_epoch, epochs)
-
-
-def len_or_none(source: Source, steps_per_epoch: int | None) -> int | None:
-    return steps_per_epoch or source.batches
 
 
 class Fit:

@@ -94,7 +94,7 @@ def main() -> None:
         **given,
     )
     rows = next(each for each in model.get_weights() if each.shape == (SAMPLES, 1))
-    told.end(history, counts=sorted({round(float(count), 6) for count in rows[:, 0]}))
+    told.end(history, counts=sorted({round(float(count), 3) for count in rows[:, 0]}))
 
 
 if __name__ == "__main__":
