@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import urllib3
+
 from elastic_launch.k8s.cluster import Cluster
 from elastic_launch.k8s.errors import ClusterError, NotFound
 from elastic_launch.k8s.following import TOO_LATE
@@ -124,7 +126,10 @@ class KubernetesJob(JournalFolder):
         selector = f"elastic-launch/job={self.name}"
 
         def are_ending() -> bool:
-            pods = self.cluster.core.list_namespaced_pod(self.cluster.namespace, label_selector=selector).items
+            try:
+                pods = self.cluster.core.list_namespaced_pod(self.cluster.namespace, label_selector=selector).items
+            except urllib3.exceptions.HTTPError:
+                return False  # the API server may close an idle connection at the moment in which it is taken again
             statuses = [status for pod in pods for status in pod.status.container_statuses or ()]
             runs = any(status.state.running is not None for status in statuses)
             return not runs and all(pod.metadata.deletion_timestamp for pod in pods)
