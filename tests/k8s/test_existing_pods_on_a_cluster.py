@@ -46,6 +46,7 @@ def test_pods_are_drained_when_they_are_deleted_though_no_signal_reaches_them(ex
     existing.assert_exact()
 
 
+@pytest.mark.soak
 def test_a_statefulsets_pod_that_is_removed_by_force_is_replaced_by_one_of_its_name(existing: Existing) -> None:
     existing.run("StatefulSet", 2, env=[_field("ELASTIC_POD_UID", "metadata.uid")])
     existing.wait_for_world(2)

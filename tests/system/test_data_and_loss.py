@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import psutil
+import pytest
 
 from .conftest import Undisturbed
 from .launching import Lab, wait_until_gone
@@ -26,6 +27,7 @@ def churn(lab: Lab, world_size: int = 3, **options: object) -> None:
     assert agent.wait() == 0
 
 
+@pytest.mark.soak
 def test_losses_in_float32_follow_those_of_one_undisturbed_worker(lab: Lab, undisturbed: Undisturbed) -> None:
     churn(lab, dtype="float32", optimizer="adamw")
     lab.assert_exact()

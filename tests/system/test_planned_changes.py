@@ -28,7 +28,7 @@ def wait_until_announced(lab: Lab, first: Command, world_size: int, cause: str) 
     lab.wait_for_text(first, f": {world_size} workers ({cause}")
 
 
-@pytest.mark.parametrize("backend", ["gloo", "tcp"])
+@pytest.mark.parametrize("backend", ["gloo", pytest.param("tcp", marks=pytest.mark.soak)])
 def test_agents_join_anywhere_in_the_script_and_leave_again_with_nothing_redone(
     lab: Lab, undisturbed: Undisturbed, backend: str
 ) -> None:

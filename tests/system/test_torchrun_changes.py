@@ -128,6 +128,7 @@ def starting(job: TorchrunJob, world_size: int, behind: int) -> list[Entry]:
     return [entry for entry in entries if restarts(entry) > behind or behind == 0][:1]
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(bool(WITHOUT), reason=WITHOUT)
 def test_a_node_failure_is_the_same_as_an_agent_failure(job: TorchrunJob) -> None:
     """A host falls silent, with all of its connections: nothing is closed, and the others wait in a collective."""
@@ -207,6 +208,7 @@ def test_nodes_of_different_sizes_are_one_job(job: TorchrunJob) -> None:
     assert [agent.wait() for agent in agents] == [0, 0]
 
 
+@pytest.mark.soak
 def test_more_nodes_than_the_most_wait_until_one_is_needed(job: TorchrunJob) -> None:
     line = elastic("1:2")
     first = job.launch(*line)

@@ -96,7 +96,10 @@ def test_abort_ends_forming_with_a_member_that_never_comes(torches: Torches) -> 
     for member in there:
         member("abort_after", 0.3)
         member.ask("finish_forming")
-    assert all("the test said so" in text for text in failures(there, 5))
+    told = failures(there, 5)
+    assert any("the test said so" in text for text in told)
+    # The second one may hear of the first one's end before its own.
+    assert all("the test said so" in text or "could not connect" in text for text in told), told
     all_do(there, "close")
 
 
