@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -59,13 +59,6 @@ class ArrayJob(BaseJob):
         result = np.frombuffer(agree(self.member, compute), source.dtype).reshape(source.shape).copy()
         return float(result) if isinstance(value, (bool, int, float)) else result
 
-    def gather(self, value: Any) -> list[Any]:
-        """Everybody's `value` (what msgpack can say) in rank order; between steps, and the same list on every member."""
-        self._check_between_steps("job.gather")
-        data = msgspec.msgpack.encode(value)
-        gathered = agree(self.member, lambda ring: msgspec.msgpack.encode(ring.gather_bytes(data)))
-        return [msgspec.msgpack.decode(each) for each in msgspec.msgpack.decode(gathered)]
-
     def means_over(
         self, data: Any, means: Callable[[Any], Mapping[str, Any]], batch_size: int = 256
     ) -> dict[str, float]:
@@ -91,14 +84,6 @@ class ArrayJob(BaseJob):
 
         result: dict[str, float] = msgspec.msgpack.decode(agree(self.member, compute))
         return result
-
-    def sum_in_step(self, arrays: Sequence[Array]) -> None:
-        """Sum arrays over the members, in place, as reductions of the current step. Raises `RingError`."""
-        ring = self.training_ring()
-        if ring is None:
-            return
-        for work in [ring.start(lambda below, array=array: below.start_allreduce(array)) for array in arrays]:  # type: ignore[misc]
-            work.wait()
 
     def training_ring(self) -> SocketRing | None:
         """What a step's reductions go over; None in a ring of one."""
