@@ -33,6 +33,7 @@ from ...rendezvous.messages import (
 )
 from ...rendezvous.progress import Progress
 from .. import exits
+from ..finishing import all_have_finished
 from ..reporter import Reporter
 from ..threads import in_a_thread
 from ..worker import Hooks, Worker
@@ -42,7 +43,6 @@ from .process import HorovodProcess, ProcessHooks, ProcessSettings
 from .ring_keys import RingKeys
 
 _MEETING_LIMIT = 290.0  # seconds; the server gives up a generation that has not formed a little later
-_FINISH_LIMIT = 3600.0  # seconds until it is asked again whether the others' processes have ended
 
 
 @dataclass(frozen=True)
@@ -290,19 +290,8 @@ class HorovodWorker(Worker):
         """The job is done when all processes of a generation have ended well; if one fails first, the others go on."""
         ring, place = self._process.ring, self._place
         assert ring is not None and place is not None
-        while True:
-            try:
-                await in_a_thread(
-                    lambda: ring.client.gather("finished", place.rank, place.size, b"", _FINISH_LIMIT),
-                    "finishing",
-                    stop=lambda: ring.client.abort("the worker ends"),
-                )
-            except GatherTimeout:
-                continue
-            except RingError:
-                return  # whoever served the meeting point is gone: another generation follows
+        if await all_have_finished(ring.client, place.rank, place.size, "the worker ends"):
             self._hooks.said(self, Finished(self.record.worker))
-            return
 
     def _end(self, code: int) -> None:
         if self._ended:

@@ -35,6 +35,7 @@ from ...rendezvous.messages import (
 )
 from ...rendezvous.progress import Progress
 from ..child_process import ChildProcess
+from ..finishing import all_have_finished
 from ..output.log_folders import worker_folder
 from ..reporter import Reporter
 from ..threads import in_a_thread
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from ..horovod.script import Leading, Led
 
 _MEETING_LIMIT = 290.0  # seconds; the server gives up a generation that has not formed a little later
-_FINISH_LIMIT = 3600.0  # seconds until it is asked again whether the others' scripts have ended
 _CANNOT_RUN = 126
 _HAS_A_CHECKPOINT = 1  # as far as the server knows: the scripts see to their own
 
@@ -305,19 +305,8 @@ class Keeper(Worker):
         """The job is done when all scripts of one generation have ended well; until then this one may be needed again."""
         client, own = self._client, self._seat
         assert client is not None and own is not None
-        while True:
-            try:
-                await in_a_thread(
-                    lambda: client.gather("finished", self._place, own.world_size, b"", _FINISH_LIMIT),
-                    "finishing",
-                    stop=lambda: client.abort("the generation was superseded"),
-                )
-            except GatherTimeout:
-                continue
-            except RingError:
-                return  # whoever served the meeting point is gone: another generation follows
+        if await all_have_finished(client, self._place, own.world_size, "the generation was superseded"):
             self._hooks.said(self, Finished(self.record.worker))
-            return
 
     def _end(self, code: int) -> None:
         if self._ended:
