@@ -2,6 +2,9 @@
 
 A round is one small exchange. A member goes into one when it has something to tell, or waits for others; so whoever is in a
 round is met there at the latest by the next thing that the others ask for. Nobody polls while there is nothing to do.
+
+All members leave a round with the same: what is to be made, and whether to give up. A clock is one member's own, so what it
+says is told in a round too; one that gave up alone would leave the others in the next round without it.
 """
 
 from __future__ import annotations
@@ -24,8 +27,16 @@ STALL_WARNING = 60.0  # seconds without anything that could be made, until that 
 STALL_LIMIT = 300.0  # and until it is an error
 _PAUSE = 0.002  # seconds between two rounds in which nobody told anything: the members ask in different orders
 
+
+class Word(msgspec.Struct, frozen=True, array_like=True):
+    """What one member tells in a round."""
+
+    requests: list[Request]  # those that it has not told yet
+    is_out_of_patience: bool = False  # by its own clock, the members have waited for each other for too long
+
+
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[Request]).decode
+_decode = msgspec.msgpack.Decoder(Word).decode
 
 
 class Engine:
@@ -114,7 +125,6 @@ class Engine:
                 own = dict(self._own)
             try:
                 told_nothing = self._round(untold, own)
-                self._check_for_stall(told_nothing)
             except RingError as error:
                 self.fail(error)
             except BaseException as error:  # whoever waits must hear of it
@@ -123,27 +133,32 @@ class Engine:
 
     def _round(self, untold: list[Operation], own: dict[str, Operation]) -> bool:
         """Whether nobody had told anything."""
-        said = self._ring.gather_bytes(_encode([operation.request for operation in untold]))
-        told = [_decode(each) for each in said]
-        self._performer.make(self._table.take(told), own, self._over)
-        return not any(told)
-
-    def _check_for_stall(self, told_nothing: bool) -> None:
-        """Raise `MismatchError`, on all members, where they wait for each other with different requests, for ever."""
+        word = Word([operation.request for operation in untold], self._waited() >= self._stall_limit)
+        told = [_decode(each) for each in self._ring.gather_bytes(_encode(word))]
+        told_nothing = not any(each.requests for each in told)
         if not told_nothing:
             self._stall_since, self._stall_told = None, False
-            return
+        elif any(each.is_out_of_patience for each in told):
+            raise MismatchError(f"{self._stall()}. All members must make the same collectives")
+        else:
+            self._warn_of_stall()
+        self._performer.make(self._table.take([each.requests for each in told]), own, self._over)
+        return told_nothing
+
+    def _waited(self) -> float:
+        """Seconds for which nobody has told anything."""
+        return 0.0 if self._stall_since is None else time.monotonic() - self._stall_since
+
+    def _warn_of_stall(self) -> None:
         if self._stall_since is None:
             self._stall_since = time.monotonic()
-        waited = time.monotonic() - self._stall_since
-        if waited < min(STALL_WARNING, self._stall_limit) or (self._stall_told and waited < self._stall_limit):
-            return
+        if self._waited() >= STALL_WARNING and not self._stall_told:
+            self._stall_told = True
+            print(f"elastic: {self._stall()} (for {self._waited():.0f} s)", file=sys.stderr, flush=True)
+
+    def _stall(self) -> str:
         awaited = "; ".join(f"{name}: {', '.join(map(str, ranks))}" for name, ranks in self._table.awaited().items())
-        message = f"the members wait for each other: these ranks have not asked for what the others have: {awaited}"
-        if waited >= self._stall_limit:
-            raise MismatchError(f"{message}. All members must make the same collectives")
-        self._stall_told = True
-        print(f"elastic: {message} (for {waited:.0f} s)", file=sys.stderr, flush=True)
+        return f"the members wait for each other: these ranks have not asked for what the others have: {awaited}"
 
     def _over(self, operation: Operation, error: BaseException | None) -> None:
         """Its name is free before whoever waits for it can ask for the next one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -40,12 +40,13 @@ class Meeting:
 class Crew:
     """Engines on a formed ring; `together` has each of them do something, each on a thread of its own."""
 
-    def __init__(self, size: int, stall_limit: float = 300.0) -> None:
+    def __init__(self, size: int, stall_limits: Sequence[float] | None = None) -> None:
         meeting = Meeting()
         self.rings = [TcpRing("crew", rank, size) for rank in range(size)]
         self._threads = ThreadPoolExecutor(size)
         list(self._threads.map(lambda ring: ring.form(meeting), self.rings))
-        self.engines = [Engine(ring, ring.rank, size, stall_limit) for ring in self.rings]
+        limits = stall_limits or [300.0] * size
+        self.engines = [Engine(ring, ring.rank, size, limits[ring.rank]) for ring in self.rings]
         for ring, engine in zip(self.rings, self.engines, strict=True):
             ring.on_abort(lambda reason, engine=engine: engine.fail(RingError(reason)))
 
@@ -120,13 +121,18 @@ def test_members_that_give_different_shapes_are_told_and_go_on(make_crew: Callab
     assert crew.together(lambda engine: float(start(engine, "even").wait().memory[0])) == [2.0, 2.0]
 
 
-def test_members_that_wait_for_each_other_for_ever_get_an_error(make_crew: Callable[..., Crew]) -> None:
+@pytest.mark.parametrize("limits", [(0.2, 0.2), (0.2, 60.0), (60.0, 0.2)], ids=str)
+def test_members_that_wait_for_each_other_for_ever_get_an_error(
+    make_crew: Callable[..., Crew], limits: tuple[float, float]
+) -> None:
+    """All of them, as soon as one's clock says so."""
+
     def ask(engine: Engine) -> str:
         with pytest.raises(MismatchError) as told:
             start(engine, f"mine.{engine.rank}").wait()
         return str(told.value)
 
-    for told in make_crew(2, 0.2).together(ask):
+    for told in make_crew(2, limits).together(ask):
         assert "allreduce.mine.0: 1" in told and "allreduce.mine.1: 0" in told
 
 
