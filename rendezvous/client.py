@@ -139,13 +139,14 @@ class Client:
             longest = _ELECTION_PAUSE if outcome is _Outcome.FROZEN else _LONGEST_PAUSE
             pause = _FIRST_PAUSE if self.last_heard != welcomed_before else min(2 * pause, longest)
             jittered = pause * random.uniform(0.5, 1.5)
-            if not self._was_welcome and jittered >= self._time_left(began):
+            left = self._time_left(began)
+            if not self._was_welcome and left <= 0:
                 raise RendezvousError(
                     f"no rendezvous server has answered at {self._shown} within {self._connect_timeout:g} s "
                     f"(last error: {self._last_error}). Check that elastic-rendezvous, or the agent that serves it, "
                     "runs there, that the address and the port are the ones it prints, and that no firewall is between"
                 )
-            await asyncio.sleep(jittered)
+            await asyncio.sleep(min(jittered, left))
 
     def _time_left(self, began: float) -> float:
         return _ATTEMPT if self._was_welcome else began + self._connect_timeout - time.monotonic()

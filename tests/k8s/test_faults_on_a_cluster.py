@@ -44,8 +44,12 @@ def test_a_container_started_again_in_the_same_pod_is_a_new_member(new_job: NewJ
     agent_process(pod.uid).kill()
     job.wait_for_generation(generation + 1)
     job.wait_for_world(2)
-    again = next(known for known in job.pods() if known.uid == pod.uid)
-    assert again.starts == 1 and again.is_live
+
+    def has_started_again() -> bool:  # the kubelet tells the API of it behind the agent's first word
+        again = next(known for known in job.pods() if known.uid == pod.uid)
+        return again.starts == 1 and again.is_live
+
+    job.until(has_started_again, f"{pod.name} to be started once more")
     job.finish()
     assert job.wait() == 0
     job.assert_exact(members=2)

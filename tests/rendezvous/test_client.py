@@ -221,7 +221,7 @@ def test_a_server_that_is_never_reached_is_an_error_that_says_what_to_do(run: Ru
             RendezvousError, match=f"http://127.0.0.1:{free_port} within 0.5 s.*Check that elastic-rendez"
         ):
             await asyncio.wait_for(agent.task, LIMIT)
-        assert 0.2 < time.monotonic() - began < 3
+        assert 0.5 <= time.monotonic() - began < 10
 
     run(scenario())
 
