@@ -85,7 +85,7 @@ def test_a_watch_begins_at_the_version_of_the_list_and_goes_on_where_it_was() ->
         (streams(b"<html>a proxy</html>\n"), Unreachable),
         (streams(b'"words"\n'), Unreachable),
         (streams(event("ADDED", pod("b", 11)), broken=True), Unreachable),
-        (streams(silence=3.0), Unreachable),
+        (streams(silence=10.0), Unreachable),
     ],
     ids=["410", "error-410", "error-500", "500", "504", "half-a-line", "html", "no-object", "broken", "silent"],
 )
@@ -94,7 +94,7 @@ def test_whatever_ends_a_watch_badly_ends_the_round(answer: Answer, error: type[
         began = time.monotonic()
         with pytest.raises(error):
             watcher.round()
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 8
 
 
 def test_a_watch_that_ends_at_once_is_not_repeated_at_once() -> None:

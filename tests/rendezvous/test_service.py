@@ -33,7 +33,7 @@ def new_agent() -> NewAgent:
 
 def test_a_job_forms_survives_a_loss_and_ends(run: Run, new_agent: NewAgent) -> None:
     async def scenario() -> None:
-        server = await Server.start(timing=Timing(suspicion=0.3))
+        server = await Server.start(timing=Timing(suspicion=0.3, lease=60))
         try:
             async with new_agent(server.url, "a") as a, new_agent(server.url, "b") as b:
                 first = await run_together(a, b)
@@ -41,7 +41,7 @@ def test_a_job_forms_survives_a_loss_and_ends(run: Run, new_agent: NewAgent) -> 
                 began = time.monotonic()
                 alone = await a.hears(Announce, lambda message: message.generation > first)
                 assert (alone.abort, alone.world_size, alone.formed) == (True, 1, first)
-                assert time.monotonic() - began < 2
+                assert time.monotonic() - began < 10
                 await a.hears(Release, lambda message: message.generation == alone.generation)
                 a.phase = "finished"
                 a.client.send(Finished(a.worker))
@@ -133,7 +133,7 @@ def test_an_agent_that_goes_silent_is_lost_when_its_lease_is_over(run: Run, new_
                 began = time.monotonic()
                 alone = await a.hears(Announce, lambda message: message.generation > first)
                 assert alone.world_size == 1
-                assert 0.3 < time.monotonic() - began < 3
+                assert 0.3 < time.monotonic() - began < 10
         finally:
             await server.stop()
 

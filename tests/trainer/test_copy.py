@@ -26,7 +26,7 @@ from elastic_launch.trainer.state.copy import CopyReceiver, CopySource
 from elastic_launch.trainer.state.payload import Buffers, cumulated, cut
 
 SECRET = "a generation's secret"
-SOON = 2.0  # seconds: far below every limit that is waited for
+SOON = 10.0  # seconds: far below every limit that is waited for
 
 
 class Memory:

@@ -118,7 +118,7 @@ def test_streams_end_when_the_server_stops_and_when_the_job_is_forgotten(
                     await (running.server.stop() if end == "stop" else jobs.remove(jobs.get("digits")))
                     text = await reading
                     assert text.endswith("\n\n") and "announced" in text
-                    assert time.monotonic() - began < 2
+                    assert time.monotonic() - began < 10
 
     run(scenario())
 
@@ -142,7 +142,7 @@ def test_a_reader_that_does_not_read_costs_nobody_anything(run: Run, run_job: Ru
                         if number % 50 == 0:
                             began = time.monotonic()
                             await running.job()
-                            assert time.monotonic() - began < 2
+                            assert time.monotonic() - began < 10
                     happen(running, "last")
                     await asyncio.wait_for(reading, LIMIT)
             streams = running.http
