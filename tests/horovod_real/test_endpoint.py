@@ -20,7 +20,7 @@ from elastic_launch.rendezvous.meeting.client import MeetingClient
 from elastic_launch.rendezvous.meeting.point import MeetingServer
 
 JOB, SECRET = "digits", "open sesame"
-LIMIT = 10.0
+LIMIT = 20.0
 
 
 class Served:

@@ -36,7 +36,7 @@ from elastic_launch.rendezvous.stores.store import Store
 
 from .etcds import Etcd, running_etcd
 
-LIMIT = 10.0  # seconds for anything that should take milliseconds
+LIMIT = 20.0  # seconds for anything that should take milliseconds
 
 
 class ScriptedMembership(Membership):

@@ -29,7 +29,7 @@ from elastic_launch.rendezvous.meeting.messages import (
 from elastic_launch.rendezvous.meeting.point import MeetingServer
 
 JOB, SECRET = "digits", "open sesame"
-LIMIT = 10.0
+LIMIT = 20.0
 
 NewClient = Callable[..., MeetingClient]
 
