@@ -19,7 +19,7 @@ BASE = "docker.io/library/python:3.11-slim"
 ENVIRONMENT = {**os.environ, "BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "vfs"}
 
 
-def buildah(*arguments: str, limit: float = 60) -> subprocess.CompletedProcess[str]:
+def buildah(*arguments: str, limit: float = 180) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["buildah", *arguments], capture_output=True, text=True, timeout=limit, env=ENVIRONMENT, cwd=ROOT
     )

@@ -18,7 +18,7 @@ import psutil
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-WITHIN = 20.0  # seconds
+WITHIN = 40.0  # seconds
 
 
 def undisturbed_signals() -> None:

@@ -22,7 +22,7 @@ from elastic_launch.rendezvous.messages import (
 )
 
 Kind = TypeVar("Kind", bound=Message)
-WITHIN = 20.0  # seconds
+WITHIN = 40.0  # seconds
 
 
 class ScriptedServer:

@@ -497,8 +497,8 @@ def test_output_that_nobody_reads_holds_up_nothing_else(server: ScriptedServer, 
         server.wait_for(Registered)
         time.sleep(1.0)  # for the worker to fill everything that there is to fill
         agent.send_signal(signal.SIGTERM)
-        server.wait_for(Leaving, within=5)
-        server.wait_for(Exited, within=5)
+        server.wait_for(Leaving, within=20)
+        server.wait_for(Exited, within=20)
         assert agent.wait(20) == 0
     finally:
         agent.kill()

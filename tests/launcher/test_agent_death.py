@@ -27,7 +27,7 @@ def guard_of(agent: RunningAgent) -> psutil.Process:
 
 
 def wait_until_all_are_gone(pids: list[int]) -> None:
-    wait_until(lambda: not any(lives(pid) for pid in pids), f"{pids} are gone", within=5)
+    wait_until(lambda: not any(lives(pid) for pid in pids), f"{pids} are gone", within=20)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV])

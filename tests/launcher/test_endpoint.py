@@ -23,7 +23,7 @@ def has_ipv6() -> bool:
 HAS_IPV6 = has_ipv6()
 
 
-def seat_of(endpoint: Endpoint, limit: float = 5.0) -> Seat | None:
+def seat_of(endpoint: Endpoint, limit: float = 20.0) -> Seat | None:
     return asyncio.run(take_seat(endpoint, limit))
 
 

@@ -49,7 +49,7 @@ def test_what_a_failed_worker_has_started_ends_with_it_also_in_a_session_of_its_
     agent = start_agent(f"child={tmp_path / 'child'}", f"escape={tmp_path / 'escaped'}", ending, urls=[server.url])
     server.wait_for(Exited)
     pids = [wait_for_pid(tmp_path / name) for name in ("child", "escaped")]
-    wait_until(lambda: not any(lives(pid) for pid in pids), "all that it has started has ended", within=5)
+    wait_until(lambda: not any(lives(pid) for pid in pids), "all that it has started has ended", within=20)
     server.say(Failed(1, "enough"))
     agent.wait()
 
@@ -74,7 +74,7 @@ def test_what_has_left_a_worker_s_group_does_not_outlive_a_killed_agent(
     escaped = wait_for_pid(tmp_path / "escaped")
     agent.signal(signal.SIGKILL)
     agent.wait()
-    wait_until(lambda: not lives(escaped), "the escaped process has ended", within=5)
+    wait_until(lambda: not lives(escaped), "the escaped process has ended", within=20)
 
 
 def test_a_worker_that_cannot_be_killed_does_not_hold_the_agent(
@@ -100,7 +100,7 @@ def test_a_worker_that_cannot_be_killed_does_not_hold_the_other_one(
     stuck, other = [process for process in agent.descendants() if "scripted_worker" in " ".join(process.cmdline())]
     freeze(freezer, stuck.pid)
     server.say(Failed(5, "enough"))
-    wait_until(lambda: not lives(other.pid), "the other worker has ended", within=6)
+    wait_until(lambda: not lives(other.pid), "the other worker has ended", within=20)
     assert agent.wait(30) == 5, agent.text()
     assert "stuck in the kernel" in agent.text()
 
@@ -141,7 +141,7 @@ def test_data_loaders_die_with_their_worker(server: ScriptedServer, start_agent:
     worker, *loaders = [process for process in agent.descendants() if str(script) in process.cmdline()]
     assert len(loaders) == 2
     worker.kill()
-    wait_until(lambda: not any(lives(loader.pid) for loader in loaders), "the data loaders have ended", within=5)
+    wait_until(lambda: not any(lives(loader.pid) for loader in loaders), "the data loaders have ended", within=20)
     assert server.wait_for(Exited)[0].code == 137
     server.say(Failed(137, "enough"))
     agent.wait()

@@ -76,7 +76,7 @@ class Command:
             code = self.process.wait(limit)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"not ended within {limit} s:\n{self.output[-6000:]}") from None
-        self._reader.join(5)
+        self._reader.join(20)
         return code
 
     def signal(self, number: int) -> None:
@@ -102,7 +102,7 @@ class Command:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     descendant.kill()
         self.process.wait(10)
-        self._reader.join(5)
+        self._reader.join(20)
 
 
 class Lab(JournalFolder):
@@ -159,18 +159,18 @@ class Lab(JournalFolder):
         files = [self.folder / f"{worker.pid}.traces" for worker in workers]
         return "".join(f"\n--- {file.stem}\n{file.read_text()}" for file in files if file.exists())
 
-    def wait_for_step(self, step: int, limit: float = 60) -> None:
+    def wait_for_step(self, step: int, limit: float = 90) -> None:
         self.wait(lambda: self.step() >= step, limit, f"step {step}")
 
-    def wait_for_steps(self, count: int, limit: float = 60) -> None:
+    def wait_for_steps(self, count: int, limit: float = 90) -> None:
         """Until `count` more steps have been committed."""
         self.wait_for_step(self.step() + count, limit)
 
-    def wait_for_world(self, world_size: int, limit: float = 60) -> None:
+    def wait_for_world(self, world_size: int, limit: float = 90) -> None:
         """Until the newest ring is one of `world_size`, and has made a step."""
         self.wait(lambda: self.world_size() == world_size, limit, f"a ring of {world_size}")
 
-    def wait_for_entry(self, event: str, limit: float = 60, **fields: Any) -> Entry:
+    def wait_for_entry(self, event: str, limit: float = 90, **fields: Any) -> Entry:
         """The first entry of that kind with those fields."""
 
         def found() -> Entry | None:
@@ -179,11 +179,11 @@ class Lab(JournalFolder):
         entry: Entry = self.wait(found, limit, f"{event} with {fields}")
         return entry
 
-    def wait_for_text(self, command: Command, text: str, limit: float = 60) -> None:
+    def wait_for_text(self, command: Command, text: str, limit: float = 90) -> None:
         self.wait(lambda: text in command.output, limit, repr(text))
 
     @contextlib.contextmanager
-    def held(self, place: str, limit: float = 60) -> Iterator[None]:
+    def held(self, place: str, limit: float = 90) -> Iterator[None]:
         """Inside it, somebody waits at that place of the script."""
         note = self.folder / f"hold-{place}"
         before = len(self.journal("held", place=place))
@@ -232,7 +232,7 @@ def wait_for(condition: Callable[[], Any], limit: float, what: str) -> Any:
         time.sleep(0.02)
 
 
-def wait_until_gone(processes: Iterable[psutil.Process], limit: float = 5) -> None:
+def wait_until_gone(processes: Iterable[psutil.Process], limit: float = 20) -> None:
     """Until none of the processes lives any more; zombies count as dead."""
     left = list(processes)
 

@@ -214,11 +214,11 @@ def test_a_ring_of_one_goes_on_while_nobody_decides_and_stops_when_nobody_answer
             wait_for(lambda: all(answer(f"{r.url}/v1/jobs")[0] == 503 for r in service.replicas), 20, "a freeze")
             time.sleep(5)
             before = lab.step()
-            lab.wait_for_steps(100, limit=10)
+            lab.wait_for_steps(100, limit=30)
             assert "alone in its ring" not in agent.output, f"it stood still before step {before}"
             for replica in service.replicas:
                 replica.command.signal(signal.SIGKILL)
-            lab.wait_for_text(agent, "alone in its ring", limit=10)
+            lab.wait_for_text(agent, "alone in its ring", limit=30)
             stopped_at = lab.step()
             time.sleep(1)
             assert lab.step() == stopped_at
