@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -61,9 +62,13 @@ class KubernetesJob(JournalFolder):
         return [pod_of(item) for item in worker_pods(self.cluster, self.name)]
 
     def pod_of_rank(self, rank: int) -> Pod:
-        status = last_status(self.cluster, self.name)
-        uid = next(pod["uid"] for pod in status["pods"] if rank in pod["ranks"])
-        return next(pod for pod in self.pods() if pod.uid == uid)
+        """The one that stays: the status may still show one that leaves."""
+
+        def find() -> Pod | None:
+            uids = {pod["uid"] for pod in self.status()["pods"] if rank in pod["ranks"]}
+            return next((pod for pod in self.pods() if pod.uid in uids and not pod.is_leaving), None)
+
+        return self.until(find, f"a pod with rank {rank}")  # type: ignore[return-value]
 
     def controller(self) -> Pod:
         """The one that runs."""
@@ -72,6 +77,12 @@ class KubernetesJob(JournalFolder):
 
     def status(self) -> dict[str, Any]:
         return last_status(self.cluster, self.name)
+
+    def wait_for_event(self, pattern: str) -> None:
+        """A Kubernetes Event on the job's object."""
+        self.until(
+            lambda: any(re.search(pattern, event) for event in self.kubernetes_events()), f"the Event {pattern!r}"
+        )
 
     def kubernetes_events(self) -> list[str]:
         events = self.cluster.events(f"involvedObject.name={self.name}")

@@ -17,7 +17,7 @@ from .checkout_pod import ROOT
 def kubectl(cluster: Cluster, *arguments: str, text: str | None = None, check: bool = True) -> str:
     """What it prints, errors included, in the cluster's namespace. `text` is its standard input."""
     done = subprocess.run(
-        ["kubectl", "-n", cluster.namespace, *arguments], input=text, capture_output=True, text=True, timeout=60
+        ["kubectl", "-n", cluster.namespace, *arguments], input=text, capture_output=True, text=True, timeout=150
     )
     assert not check or done.returncode == 0, done.stderr
     return done.stdout + done.stderr

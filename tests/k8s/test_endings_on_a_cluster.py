@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from elastic_launch.k8s.errors import NotStarted
@@ -31,9 +29,8 @@ def test_a_failed_job_has_the_scripts_exit_code_and_its_last_words(
     assert "exited with code 7" in capsys.readouterr().err
     job.until(lambda: conditions(job) == [("Failed", "BackoffLimitExceeded")], "a failed Kubernetes Job")
     assert [pod.exit_code for pod in job.pods()] == [7]
-    events = job.kubernetes_events()
-    assert any("Failed: exit code 7" in event for event in events)
-    assert any(re.search("WorkerCrashed: .*exited with code 7", event) for event in events), events
+    job.wait_for_event("Failed: exit code 7")
+    job.wait_for_event("WorkerCrashed: .*exited with code 7")
     assert job.run("status", job.name) == 0
     assert "exit code 7" in capsys.readouterr().out
     assert job.run("logs", job.name, "--follow") == 0, "the exit code of logs tells of the logs"
@@ -44,14 +41,16 @@ def test_a_job_that_takes_too_long_fails_with_its_deadline(new_job: NewJob) -> N
     job.wait_for_world(1)
     assert job.wait() == 124
     job.until(lambda: conditions(job) == [("Failed", "DeadlineExceeded")], "a failed Kubernetes Job")
-    assert all(pod.has_ended for pod in job.pods())
+    job.until(lambda: all(pod.has_ended for pod in job.pods()), "no pods left that run")
 
 
 def test_pods_that_do_not_fit_are_told_and_the_job_runs_without_them(new_job: NewJob) -> None:
     job = new_job("--min", "1", "--max", "3", "--cpu", "900m", **STEADY)
     job.wait_for_world(2)
-    job.until(lambda: any("PodPending" in event for event in job.kubernetes_events()), "the scheduler's reason")
-    assert any("Insufficient cpu" in pod["trouble"] for pod in job.status()["pods"])
+    job.wait_for_event("PodPending")
+    job.until(
+        lambda: any("Insufficient cpu" in pod["trouble"] for pod in job.status()["pods"]), "the scheduler's reason"
+    )
     job.finish()
     assert job.wait() == 0
     job.until(lambda: all(pod.has_ended for pod in job.pods()), "no pods left that wait")
@@ -63,7 +62,7 @@ def test_an_image_that_cannot_be_pulled_is_told(new_job: NewJob) -> None:
     job.until(lambda: any("Image" in pod["trouble"] for pod in job.status().get("pods", [])), "the image's trouble")
     with pytest.raises(NotStarted):
         b"".join(job.cluster.log(job.pods()[0].name, "worker"))
-    job.until(lambda: any("PodPending" in event for event in job.kubernetes_events()), "a Kubernetes Event")
+    job.wait_for_event("PodPending")
 
 
 def test_pods_that_fail_by_themselves_use_up_the_backoff_limit(new_job: NewJob) -> None:

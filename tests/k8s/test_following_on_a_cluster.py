@@ -73,7 +73,7 @@ def test_the_status_is_shown_anew_until_the_job_is_over(new_job: NewJob) -> None
         watch.until(f"{job.name}-worker-1 +running")
         job.finish()
         watch.until(f"{job.name}: done")
-        assert watch.process.wait(20) == 0
+        assert watch.process.wait(60) == 0
 
 
 def test_logs_say_what_a_job_waits_for_and_go_on_when_its_pods_come(
@@ -85,7 +85,7 @@ def test_logs_say_what_a_job_waits_for_and_go_on_when_its_pods_come(
     job.wait_for_world(1)
     job.finish()
     assert job.wait() == 0
-    following.join(20)
+    following.join(60)
     assert not following.is_alive()
     said = capfd.readouterr()
     assert f"job {job.name} has no workers yet" in said.err or "nothing of job" in said.err, said.err

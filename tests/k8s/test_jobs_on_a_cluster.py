@@ -20,7 +20,7 @@ def test_a_job_trains_from_its_submission_to_success(new_job: NewJob) -> None:
     assert job.wait(200) == 0
     job.until(lambda: {pod.state for pod in job.pods()} == {"succeeded"}, "pods that have ended")
     assert "test accuracy 0.9" in _logs(job)
-    assert any("the job is done" in event for event in job.kubernetes_events())
+    job.wait_for_event("the job is done")
     assert job.status()["result"]["code"] == 0
 
 
@@ -66,7 +66,7 @@ def test_a_user_follows_a_job_and_drains_a_pod(new_job: NewJob, capfdbinary: pyt
     following.start()
     job.finish()
     assert job.wait() == 0
-    following.join(20)
+    following.join(60)
     assert not following.is_alive()
     everything = capfdbinary.readouterr().out.decode()
     for pod in job.pods():

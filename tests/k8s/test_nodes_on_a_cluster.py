@@ -62,7 +62,7 @@ def test_pods_of_a_drained_node_leave_by_plan_and_wait_until_there_is_a_node(new
         "--force",
         "--delete-emptydir-data",
         "--pod-selector=on-the-drained-node=yes",
-        "--timeout=50s",
+        "--timeout=120s",
     )
     job.wait_for_world(1)
     job.wait_for_steps(20)
@@ -80,7 +80,7 @@ def test_a_job_all_of_whose_nodes_are_drained_goes_on_from_its_last_words(new_jo
     job = new_job("--min", "1", "--max", "2", checkpoint="/journal/checkpoint", checkpoint_every=10**6, **STEADY)
     job.wait_for_world(2)
     workers = f"--pod-selector=elastic-launch/job={job.name},elastic-launch/role=worker"
-    kubectl(job.cluster, "drain", node, "--force", "--delete-emptydir-data", workers, "--timeout=50s")
+    kubectl(job.cluster, "drain", node, "--force", "--delete-emptydir-data", workers, "--timeout=120s")
     step = job.step()
     kubectl(job.cluster, "uncordon", node)
     job.until(lambda: "restored" in {entry["cause"] for entry in job.journal("change")}, "a restored state")

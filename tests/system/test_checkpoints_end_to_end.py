@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .launching import Lab
+from .launching import Lab, wait_until_gone
 
 MANY = ("--max-restarts", "1000")
 
@@ -50,8 +50,9 @@ def test_a_job_that_starts_again_goes_on_from_its_newest_intact_checkpoint(lab: 
     options = {"open_ended": True, "pause": 0.02, "checkpoint": folder, "checkpoint_every": 5}
     agent = lab.launch("--min", "1", "--max", "2", **options)
     wait_for_checkpoints(lab, folder, 2)
+    left = agent.descendants()
     agent.signal(signal.SIGKILL)
-    agent.wait()
+    wait_until_gone(left)  # they write checkpoints until then
     older, newest = sorted(folder.glob("step-*.ckpt"))[-2:]
     damaged = bytearray(newest.read_bytes())
     damaged[len(damaged) // 2] ^= 1
@@ -59,8 +60,8 @@ def test_a_job_that_starts_again_goes_on_from_its_newest_intact_checkpoint(lab: 
     seen = len(lab.journal("change"))
     again = lab.launch("--min", "1", "--max", "2", **options)
     lab.wait(lambda: len(lab.journal("change")) > seen, 60, "the restored job")
-    assert lab.journal("change")[-1]["step"] == int(older.stem.partition("-")[2])
-    assert f"DAMAGED CHECKPOINT {newest}" in again.output
+    assert lab.journal("change")[seen]["step"] == int(older.stem.partition("-")[2])
+    lab.wait_for_text(again, f"DAMAGED CHECKPOINT {newest}")
     lab.wait_for_steps(1)  # beyond what the first one had reached
     lab.finish()
     assert again.wait() == 0

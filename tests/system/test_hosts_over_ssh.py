@@ -214,7 +214,7 @@ def test_a_job_that_can_do_without_it_starts_without_a_host_that_cannot_be_reach
     launcher = lab.launch(*flags, *sshd.flags, **STEADY)
     lab.wait_for_world(1)
     lab.wait_for_text(launcher, f"host {nobody} has failed and is not used again")
-    assert "it cannot be reached: ssh: connect to host 127.0.0.99" in launcher.output
+    lab.wait_for_text(launcher, "it cannot be reached: ssh: connect to host 127.0.0.99")
     lab.finish()
     assert launcher.wait() == 0
     lab.assert_exact(members=1)

@@ -219,6 +219,7 @@ def test_a_ring_of_one_goes_on_while_nobody_decides_and_stops_when_nobody_answer
             for replica in service.replicas:
                 replica.command.signal(signal.SIGKILL)
             lab.wait_for_text(agent, "alone in its ring", limit=30)
+            time.sleep(1)  # for the step that was under way
             stopped_at = lab.step()
             time.sleep(1)
             assert lab.step() == stopped_at

@@ -132,7 +132,7 @@ def test_a_killed_script_starts_again_and_its_signal_is_named(plain: Plain) -> N
     before = plain.wait_for_start(2)
     os.kill(before[1]["pid"], signal.SIGKILL)
     plain.wait_for_start(2, after=count(before) + 1)
-    assert "SIGKILL" in agent.output
+    plain.lab.wait_for_text(agent, "SIGKILL")
     plain.tell("finish")
     assert agent.wait() == 0
 
@@ -217,7 +217,7 @@ def test_a_script_that_ignores_its_termination_is_killed(plain: Plain) -> None:
     before = plain.wait_for_start(2)
     plain.tell("crash-0")
     plain.wait_for_start(2, after=count(before) + 1)
-    assert "has not ended within 1 s (--shutdown-timeout): killed" in agent.output
+    plain.lab.wait_for_text(agent, "has not ended within 1 s (--shutdown-timeout): killed")
     plain.tell("finish")
     assert agent.wait() == 0
 
@@ -280,7 +280,7 @@ def test_without_a_usable_fork_server_scripts_start_all_the_same(plain: Plain, t
     (tmp_path / "opens_gpus.py").write_text("import torch\ntorch.cuda._is_in_bad_fork = lambda: True\n")
     agent = plain.launch("--max", "2", "--preload", "opens_gpus", environment={"PYTHONPATH": f"{ROOT}:{tmp_path}"})
     before = plain.wait_for_start(2)
-    assert "has opened the GPUs while it imported, and cannot be forked" in agent.output
+    plain.lab.wait_for_text(agent, "has opened the GPUs while it imported, and cannot be forked")
     plain.tell("crash-0")
     plain.wait_for_start(2, after=count(before) + 1)
     plain.tell("finish")
@@ -292,7 +292,7 @@ def test_what_cannot_be_imported_ahead_is_said_and_left_out(plain: Plain, tmp_pa
     flags = ("--max", "1", "--preload", "broken_module,not_there")
     agent = plain.launch(*flags, environment={"PYTHONPATH": f"{ROOT}:{tmp_path}"})
     plain.wait_for_start(1)
-    assert "broken_module cannot be imported ahead: ZeroDivisionError" in agent.output
+    plain.lab.wait_for_text(agent, "broken_module cannot be imported ahead: ZeroDivisionError")
     plain.tell("finish")
     assert agent.wait() == 0
 

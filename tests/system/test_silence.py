@@ -67,7 +67,8 @@ def test_a_ring_of_one_that_is_cut_off_stops_stepping_and_goes_on_when_it_is_hea
     lab.wait_for_world(1)
     lab.wait_for_steps(5)
     host.cut()
-    lab.wait_for_text(agent, "alone in its ring", limit=LEASE + 5)
+    lab.wait_for_text(agent, "alone in its ring", limit=LEASE + 10)
+    time.sleep(1)  # for the step that was under way
     stopped_at = lab.step()
     time.sleep(2)
     assert lab.step() == stopped_at
