@@ -14,6 +14,7 @@ import msgspec
 
 from ..rendezvous.server import Server
 from ..rendezvous.stores.store import StoreUnavailable
+from ..rendezvous.waiting import is_set_within
 from .acting import Hands, in_thread
 from .cluster import Cluster, Json
 from .errors import ClusterError, NotFound, Refused
@@ -91,11 +92,8 @@ class JobLife:
         """Of the cluster, or until it is time to look anyway; the server's end of the job is seen within a moment."""
         limit = self._loop.time() + _LOOK_AGAIN
         while self._job.ended_at is None and self._loop.time() < limit:
-            try:
-                await asyncio.wait_for(self._news.wait(), _GLANCE)
+            if await is_set_within(self._news, _GLANCE):
                 break
-            except asyncio.TimeoutError:
-                continue
         self._news.clear()
 
     def _seen_pods(self) -> list[Pod]:
@@ -272,7 +270,4 @@ class JobLife:
                 return
             await self._publish(self._seen_pods())
             self._news.clear()
-            try:
-                await asyncio.wait_for(self._news.wait(), _LOOK_AGAIN)
-            except asyncio.TimeoutError:
-                pass
+            await is_set_within(self._news, _LOOK_AGAIN)

@@ -115,6 +115,7 @@ class Client:
             if running.done():
                 running.result()
         finally:
+            self._closing.set()  # a cancellation alone may be lost where a connection comes at the same moment
             for task in (running, closing):
                 task.cancel()
             await asyncio.gather(running, closing, return_exceptions=True)
@@ -129,10 +130,10 @@ class Client:
     async def _keep_connected(self) -> None:
         began = time.monotonic()
         pause = _FIRST_PAUSE
-        while not self._over.is_set():
+        while not self._over.is_set() and not self._closing.is_set():
             welcomed_before = self.last_heard
             outcome = await self._connect_once(self._time_left(began))
-            if self._over.is_set():
+            if self._over.is_set() or self._closing.is_set():
                 return
             if outcome is _Outcome.ELSEWHERE:
                 continue
@@ -157,6 +158,9 @@ class Client:
         try:
             address = await self._finder.next_address()
             tcp = await asyncio.wait_for(reach(address.url, address.options), limit)
+            if self._closing.is_set():
+                tcp.close()
+                return _Outcome.FAILED
             connection = await _Connect(
                 address.url,
                 sock=tcp,
@@ -210,7 +214,7 @@ class Client:
             lease = await asyncio.wait_for(self._read_until_welcome(connection), limit)
         except asyncio.TimeoutError:
             raise OSError(f"connected, but not welcomed within {limit:.0f} s") from None
-        if lease is None:
+        if lease is None or self._closing.is_set():
             return
         _give_up_on_a_silent_host(connection, lease)
         self._lease = lease

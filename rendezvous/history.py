@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .membership.effects import Event
+from .waiting import is_set_within
 
 
 class History:
@@ -47,11 +48,7 @@ class History:
 
     async def news(self, timeout: float) -> bool:
         """Waits until something is added, or the history is closed. False if that took more than `timeout` seconds."""
-        try:
-            await asyncio.wait_for(self._news.wait(), timeout)
-        except asyncio.TimeoutError:
-            return False
-        return True
+        return await is_set_within(self._news, timeout)
 
     def close(self) -> None:
         self.closed = True

@@ -20,6 +20,7 @@ import msgspec
 
 from ..errors import ElasticError
 from .stores.store import Fence, FenceLost, Held, Store, StoreUnavailable
+from .waiting import is_set_within, within
 
 logger = logging.getLogger(__name__)
 
@@ -172,15 +173,13 @@ class Leadership:
         """Keeps the lease; returns why the term is over."""
         pause = self._lease / 3
         while True:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._lost.wait(), pause)
-            if self._lost.is_set():
+            if await is_set_within(self._lost, pause):
                 return "another server is in its place"
             if _now() >= self._until:
                 return "it could not renew its lease in time"
             asked = _now()
             try:
-                kept = await asyncio.wait_for(self._store.renew(lease), max(0.01, self._until - asked))
+                kept = await within(self._store.renew(lease), max(0.01, self._until - asked))
             except (StoreUnavailable, asyncio.TimeoutError) as error:
                 logger.warning("election: the lease could not be renewed: %s", error or "no answer in time")
                 self.store_answers, pause = False, min(_PAUSE, self._lease / 10)

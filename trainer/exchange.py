@@ -57,13 +57,14 @@ class Decision:
     """`actions` by rank; `sources` are the ranks whose state counts, the lead first.
 
     `result_from` is a rank whose `result` the members one short take, None if nobody has passed the pending agreement.
-    `odd` are those who cannot be in a ring with the lead, or whose state has another shape.
+    `odd` are those who cannot be in a ring with the lead, or whose state has another shape. `is_start`: nobody has a state.
     """
 
     actions: list[Action]
     sources: list[int]
     result_from: int | None = None
     odd: list[int] = field(default_factory=list)
+    is_start: bool = False
 
     @property
     def receivers(self) -> list[int]:
@@ -108,7 +109,7 @@ def _start(reports: list[Report]) -> Decision:
         lead = next(rank for rank, report in enumerate(reports) if report.checkpoint == restorable)
         actions = [Action.COPY] * len(reports)
         actions[lead] = Action.RESTORE
-        return Decision(actions, [lead], None, _odd(reports, lead))
+        return Decision(actions, [lead], None, _odd(reports, lead), is_start=True)
     lead = 0
     odd = _odd(reports, lead)
     if len(odd) * 2 > len(reports) - 1 and len(reports) > 2:
@@ -121,7 +122,7 @@ def _start(reports: list[Report]) -> Decision:
             actions[rank] = Action.GO_ON
     sources = [rank for rank, action in enumerate(actions) if action is Action.GO_ON]
     sources.remove(lead)
-    return Decision(actions, [lead, *sources], None, odd)
+    return Decision(actions, [lead, *sources], None, odd, is_start=True)
 
 
 def _odd(reports: list[Report], lead: int) -> list[int]:

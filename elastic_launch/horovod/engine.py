@@ -20,7 +20,7 @@ from ..errors import ElasticError, RingError
 from .common.exceptions import HorovodInternalError, MismatchError
 from .negotiating import Table
 from .operation import Operation
-from .performing import Carrier, Performer
+from .performing import FUSION_LIMIT, Carrier, Performer
 from .requests import Request
 
 STALL_WARNING = 60.0  # seconds without anything that could be made, until that is said
@@ -42,14 +42,22 @@ _decode = msgspec.msgpack.Decoder(Word).decode
 class Engine:
     """Of one ring, from its forming to its end. `ask` may be called from any thread."""
 
-    def __init__(self, ring: Carrier, rank: int, size: int, stall_limit: float = STALL_LIMIT) -> None:
+    def __init__(
+        self,
+        ring: Carrier,
+        rank: int,
+        size: int,
+        stall_limit: float = STALL_LIMIT,
+        fusion_limit: int = FUSION_LIMIT,
+    ) -> None:
+        """`fusion_limit` (bytes) is the same on all members; `stall_limit` (seconds) need not be."""
         self._stall_limit = stall_limit
         self._stall_since: float | None = None
         self._stall_told = False
         self.rank = rank
         self.size = size
         self._ring = ring
-        self._performer = Performer(ring, rank, size)
+        self._performer = Performer(ring, rank, size, fusion_limit)
         self._table = Table(size)
         self._changed = threading.Condition()
         self._untold: list[Operation] = []

@@ -31,15 +31,23 @@ class Carrier(Protocol):
     def reduce_scatter(self, array: Any, out: Any, operation: str, counts: Sequence[int]) -> None: ...
 
 
-class Performer:
-    """One member's hand in it. `operations` are its own, by name; of one that is missing it has joined."""
+def fusion_limit(environ: Mapping[str, str] = os.environ) -> int:
+    """What this member would choose, in bytes."""
+    asked = environ.get("HOROVOD_FUSION_THRESHOLD", "")
+    return int(asked) if asked.isdigit() else FUSION_LIMIT
 
-    def __init__(self, ring: Carrier, rank: int, size: int, environ: Mapping[str, str] = os.environ) -> None:
+
+class Performer:
+    """One member's hand in it, with the same `fusion_limit` (bytes) as everybody's.
+
+    `operations` are its own, by name; of one that is missing it has joined.
+    """
+
+    def __init__(self, ring: Carrier, rank: int, size: int, fusion_limit: int) -> None:
         self._ring = ring
         self._rank = rank
         self._size = size
-        asked = environ.get("HOROVOD_FUSION_THRESHOLD", "")
-        self._fusion_limit = int(asked) if asked.isdigit() else FUSION_LIMIT
+        self._fusion_limit = fusion_limit
 
     def make(self, ready: Sequence[Ready], operations: Mapping[str, Operation], over: Over) -> None:
         """`over` is called for each operation when its turn has come. Raises `RingError`; the rest is the caller's then."""

@@ -10,10 +10,14 @@ import msgspec
 
 
 class Seat(msgspec.Struct, frozen=True, array_like=True):
-    """What a member says of itself. `slot` is its place on its host, which it keeps for its life."""
+    """What a member says of itself. `slot` is its place on its host, which it keeps for its life.
+
+    `fusion_limit` (bytes) is what it would choose; rank 0's counts.
+    """
 
     host: str
     slot: int
+    fusion_limit: int = 0
 
 
 @dataclass(frozen=True)

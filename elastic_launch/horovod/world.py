@@ -20,7 +20,9 @@ from ..trainer.ring.sockets import SocketRing
 from . import collectives
 from .carrier import Carrier
 from .claims import Claim, source_of
+from .common.exceptions import HorovodInternalError
 from .engine import Engine
+from .performing import fusion_limit
 from .places import Place, Seat, place
 
 STALE = 66  # exit code of a worker that is to be started afresh, free of charge
@@ -34,10 +36,14 @@ class NotInitialized(UsageError, ValueError):
 
 
 class NoState:
-    """What the trainer would copy to those that join: nothing. A script that `starts_again` may do so from its checkpoint."""
+    """What the trainer would copy to those that join: nothing. A script that `starts_again` may do so from its checkpoint.
+
+    `came_later`: this worker was missing in a generation that formed, in which the others may have had a state.
+    """
 
     def __init__(self, starts_again: bool) -> None:
         self.starts_again = starts_again
+        self.came_later = False
 
     def structure_digest(self) -> str:
         return ""
@@ -61,7 +67,7 @@ class NoState:
         return int(self.starts_again)
 
     def bring_together(self, ring: Any, decision: Decision, secret: str, address: str) -> None:
-        pass
+        self.came_later |= not decision.is_start and ring.rank in decision.receivers
 
 
 class World:
@@ -82,7 +88,6 @@ class World:
         self.generation = 0
         self.has_state = False
         self.commits = 0
-        self._came_later = False
         self._source: int | None = None
         self._commits_of_source = 0
         control.send(Registered(control.identity.worker))
@@ -132,15 +137,14 @@ class World:
             self._member.boundary()
             ring = self._member.ring
             assert isinstance(ring, SocketRing)
-            if self.generation == 0:
-                self._came_later = self._joined_others()
             carrier = Carrier(ring)
-            engine = Engine(carrier, ring.rank, ring.world_size, self._control.hang_timeout)
             try:
                 said = carrier.gather_bytes(msgspec.msgpack.encode(self._seat()))
             except RingError:
                 continue  # and form the next one
             seats = [msgspec.msgpack.decode(each, type=Seat) for each in said]
+            limit = seats[0].fusion_limit
+            engine = Engine(carrier, ring.rank, ring.world_size, self._control.hang_timeout, limit)
             self.place = place(seats, ring.rank)
             self.generation = ring.generation
             self._source = None
@@ -175,9 +179,13 @@ class World:
         self._member.write_progress()
 
     def wait_for_lease(self) -> None:
-        """In a ring of one, until the server counts it in."""
-        if self._member.ring is not None:
+        """In a ring of one, until the server counts it in. Raises `HorovodInternalError` if the ring ends meanwhile."""
+        if self._member.ring is None:
+            return
+        try:
             self._member.wait_for_lease(self._member.ring)
+        except RingError as error:
+            raise HorovodInternalError(str(error)) from error
 
     def source(self) -> int:
         """The rank whose state is the job's: the lowest of those with the newest one. Asked by all members at one point.
@@ -185,7 +193,7 @@ class World:
         Raises `HorovodInternalError` if the ring breaks, `ElasticError` if nobody has the state any more.
         """
         if self._source is None:
-            claim = Claim(self.has_state, self.commits, self._came_later)
+            claim = Claim(self.has_state, self.commits, self._state.came_later)
             said = collectives.gather_bytes(self.engine, msgspec.msgpack.encode(claim), "elastic.claims")
             claims = [msgspec.msgpack.decode(each, type=Claim) for each in said]
             self._source = source_of(claims)
@@ -218,12 +226,7 @@ class World:
 
     def _seat(self) -> Seat:
         identity = self._control.identity
-        return Seat(identity.host, identity.local_rank)
-
-    def _joined_others(self) -> bool:
-        """Whether the first generation of this worker is not the job's first, so that others may have had a state."""
-        announced = self._control.announced
-        return announced is not None and announced.formed != 0
+        return Seat(identity.host, identity.local_rank, fusion_limit())
 
 
 _world: World | None = None

@@ -34,6 +34,7 @@ from ...rendezvous.messages import (
     ToWorker,
 )
 from ...rendezvous.progress import Progress
+from ...rendezvous.waiting import is_set_within
 from ..child_process import ChildProcess
 from ..finishing import all_have_finished
 from ..output.log_folders import worker_folder
@@ -227,9 +228,7 @@ class Keeper(Worker):
         if script is not None:
             self._giving_up = True
             script.send_signal(signal.SIGTERM)
-            try:
-                await asyncio.wait_for(self._script_ended.wait(), self._settings.shutdown_timeout)
-            except asyncio.TimeoutError:
+            if not await is_set_within(self._script_ended, self._settings.shutdown_timeout):
                 limit = f"{self._settings.shutdown_timeout:g} s (--shutdown-timeout)"
                 self._settings.reporter.say(
                     f"the script of rank {self.record.rank} has not ended within {limit}: killed"

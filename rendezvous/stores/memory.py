@@ -7,6 +7,7 @@ import itertools
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
+from ..waiting import is_set_within
 from .store import Fence, FenceLost, Held, Store
 
 
@@ -101,10 +102,7 @@ class MemoryStore(Store):
         """Until something changes, or a lease may have ended."""
         ends = min((lease.ends_at for lease in self._leases.values()), default=None)
         timeout = None if ends is None else max(0.0, ends - asyncio.get_running_loop().time()) + 0.001
-        try:
-            await asyncio.wait_for(changed.wait(), timeout)
-        except asyncio.TimeoutError:
-            pass
+        await is_set_within(changed, timeout)
 
     def _check(self, fence: Fence | None) -> None:
         self._end_leases()

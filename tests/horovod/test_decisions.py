@@ -34,7 +34,12 @@ def test_at_the_start_rank_0s_state_is_the_jobs() -> None:
 
 def test_a_job_whose_state_is_lost_does_not_begin_again() -> None:
     with pytest.raises(ElasticError, match="is gone"):
-        source_of([Claim(False, 0, True)])
+        source_of([Claim(False, 0, True), Claim(False, 0, True)])
+
+
+def test_who_has_always_been_there_and_has_no_state_knows_that_nobody_had_one() -> None:
+    """Another one died on its way to the first state, and this one's partner is its replacement."""
+    assert source_of([Claim(False, 0, False), Claim(False, 0, True)]) == 0
 
 
 def test_places_on_two_hosts() -> None:

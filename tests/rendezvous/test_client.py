@@ -67,6 +67,31 @@ def connecting() -> Connect:
     return connecting
 
 
+@pytest.mark.parametrize("turns", range(6))
+@pytest.mark.parametrize("place", ["reach", "_read_until_welcome"])
+def test_closing_at_the_moment_in_which_a_connection_comes_ends_it(
+    run: Run, serve: Serve, monkeypatch: pytest.MonkeyPatch, place: str, turns: int
+) -> None:
+    async def scenario() -> None:
+        async with serve() as served:
+            agent = Running(served.url)
+            owner: object = client_module if place == "reach" else agent.client
+            come = getattr(owner, place)
+
+            async def come_and_close(*arguments: object) -> object:
+                found = await come(*arguments)
+                agent.client._closing.set()
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                return found
+
+            monkeypatch.setattr(owner, place, come_and_close)
+            done, _ = await asyncio.wait([agent.task], timeout=LIMIT)
+            assert done
+
+    run(scenario())
+
+
 def test_messages_go_both_ways_in_order(run: Run, serve: Serve, connecting: Connect, until: Until) -> None:
     async def scenario() -> None:
         async with serve() as served, connecting(served.url) as agent:

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from .. import arrays
+from .. import arrays, world
 from ..basics import rank, size
 from ..collectives import Average
 from ..common.exceptions import NotOfferedError
@@ -21,12 +21,15 @@ __all__ = [
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """After the first batch, by which all variables are made, they become those of `root_rank`."""
+    """After the first batch, by which all variables are made, they become those of `root_rank`.
+
+    Again after each change of the members: those that join do it for the first time, and nobody can alone.
+    """
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
         super().__init__()
         self.root_rank = root_rank
-        self.broadcast_done = False
+        self._done_in = 0  # the newest generation
         given = local_variables if isinstance(local_variables, (list, tuple, set)) else [local_variables]
         self._local: list[Any] = [each for each in given if each is not None]
 
@@ -35,12 +38,17 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         self._local.append(var)
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
-        if self.broadcast_done:
+        generation = world.current().generation
+        if self._done_in == generation:
             return
         variables = [*self.model.weights, *self.model.optimizer.variables]
         shared = [variable for variable in variables if not any(variable is local for local in self._local)]
         broadcast_variables(shared, self.root_rank)
-        self.broadcast_done = True
+        self._done_in = generation
+
+    @property
+    def broadcast_done(self) -> bool:
+        return self._done_in > 0
 
     on_train_batch_end = on_batch_end
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from .. import arrays
+from .. import arrays, world
 from ..basics import size
 from ..collectives import Average
 from .bridge import on_arrays
@@ -81,18 +81,25 @@ def _divided_by_size(gradient: Any) -> Any:
 
 
 class Accumulator:
-    """Gradients of several backward passes, summed in this process's memory until it is time to reduce them."""
+    """Gradients of several backward passes, summed in this process's memory until it is time to reduce them.
+
+    All members begin to count anew with each generation: those that join have nothing, and must reduce when the others do.
+    """
 
     def __init__(self, passes: int, average: bool) -> None:
         self._passes = passes
         self._average = average
         self._sums: list[Any] = []
         self._count = 0
+        self._generation = 0
 
     def add(self, gradients: Sequence[Any]) -> tuple[Any, list[Any]]:
         """Whether it is time, and the gradients then."""
 
         def call(*given: Any) -> list[Any]:
+            if self._generation != world.current().generation:
+                self._generation = world.current().generation
+                self.forget()
             fits = len(self._sums) == len(given)
             self._sums = (
                 [a + b for a, b in zip(self._sums, given, strict=True)] if fits else [np.array(g) for g in given]
