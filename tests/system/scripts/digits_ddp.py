@@ -144,12 +144,12 @@ def main() -> None:
         sums = torch.tensor([seen, right, int((args.journal / "finish").exists())])
         dist.all_reduce(sums)
         state.epoch = epoch
-        if os.environ["LOCAL_RANK"] == "0":
-            state.save(checkpoint)
         accuracy = float(sums[1] / sums[0])
         journal.write(
             "epoch", epoch=epoch, seen=int(sums[0]), accuracy=accuracy, weights=checksum(model), rank=dist.get_rank()
         )
+        if os.environ["LOCAL_RANK"] == "0":
+            state.save(checkpoint)  # behind the journal, so that no checkpoint is of an epoch that the journal lacks
         if sums[2]:
             break
     # Under torchrun too, a process of torch 2.13 hangs now and then if it gives its group up while one of gloo's threads
