@@ -47,6 +47,57 @@ def test_the_members_results_add_up_to_those_of_the_whole_batch(name: str) -> No
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
+class Skipping(keras.layers.Layer):  # type: ignore[misc]
+    """Of its three equal blocks it uses the last one never, and the others as it is told, as stochastic depth does by chance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = [keras.layers.Dense(4) for _ in range(3)]
+        self.used = [True, True]
+
+    def build(self, shape: Any) -> None:
+        for block in self.blocks:
+            block.build(shape)
+
+    def call(self, x: Any) -> Any:
+        for block, is_used in zip(self.blocks, self.used, strict=False):
+            x = x + block(x) if is_used else x
+        return x
+
+
+def test_members_that_skip_different_blocks_sum_each_blocks_gradients_by_themselves() -> None:
+    def make() -> Any:
+        model = keras.Sequential([keras.Input((4,)), Skipping(), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", run_eagerly=True)
+        return model
+
+    batch = (np.random.default_rng(0).normal(size=(8, 4)).astype("float32"), np.ones((8, 1), "float32"))
+    used, halves = [(True, False), (False, True)], [(0, 4), (4, 8)]
+    engines = [engine_of(make, batch) for _ in used]
+    own = []
+    for rank, engine in enumerate(engines):
+        engine.model.layers[0].used = list(used[rank])
+        own.append(engine.compute(cut(batch, *halves[rank]), rank))
+    packed = [engine.pack(own[rank], Share(rank, 0.5))[0] for rank, engine in enumerate(engines)]
+    sums = [np.sum(arrays, axis=0) for arrays in zip(*packed, strict=True)]
+    before = [np.array(each) for each in engines[0].model.trainable_variables]
+    alone = engine_of(make, batch)
+    expected = [np.zeros_like(each) for each in before]
+    for rank in range(2):
+        for place, variable in enumerate(alone.model.trainable_variables):
+            variable.assign(before[place])
+        alone.model.layers[0].used = list(used[rank])
+        alone.apply(alone.compute(cut(batch, *halves[rank]), rank))
+        for place, variable in enumerate(alone.model.trainable_variables):
+            expected[place] += (np.array(variable) - before[place]) / 2
+    for rank, engine in enumerate(engines):
+        engine.apply(engine.unpack(sums, [], own[rank]))
+        for place, variable in enumerate(engine.model.trainable_variables):
+            np.testing.assert_allclose(np.array(variable) - before[place], expected[place], rtol=1e-4, atol=1e-6)
+    moved = [bool(np.any(each)) for each in expected]
+    assert moved == [True] * 4 + [False] * 2 + [True] * 2
+
+
 def broken(batch: Any) -> Any:
     """A sample that gives NaN."""
     return keras.tree.map_structure(lambda v: v * np.float32("nan") if v.dtype == np.float32 else v, batch)

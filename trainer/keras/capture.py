@@ -23,9 +23,10 @@ _RANK_MIX = 0x9E3779B1  # odd, so that the multiples of two ranks differ in a 32
 class Captured:
     """What an optimizer was asked to apply: gradients in the order of `variables`, None for unused ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, trained: Sequence[Any]) -> None:
         self.gradients: list[Any] = []
         self.variables: list[Any] = []
+        self._trained = trained
 
     def take(self, gradients: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         if self.gradients:
@@ -34,7 +35,7 @@ class Captured:
                 "so it may call optimizer.apply or optimizer.apply_gradients once"
             )
         self.gradients = list(gradients)
-        self.variables = list(trainable_variables) if trainable_variables is not None else []
+        self.variables = list(self._trained if trainable_variables is None else trainable_variables)
 
 
 @contextlib.contextmanager
@@ -43,7 +44,7 @@ def capturing(optimizer: Any, trained: Sequence[Any]) -> Iterator[Captured]:
 
     Whoever assigns one of the `trained` variables past the optimizer gets `UsageError`: it would change ahead of the vote.
     """
-    captured = Captured()
+    captured = Captured(trained)
     for variable in trained:
         object.__setattr__(variable, "assign", _refuse_assigning)
     # Past Keras's tracking of attributes, which is for what belongs to the optimizer's state.

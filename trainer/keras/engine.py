@@ -23,7 +23,9 @@ class Results:
     """What one step of one member, or summed of all members, does to the variables. Lists of the backend's tensors.
 
     `gradients` are those of the loss, not yet applied; `tables` those that touch some rows of a variable (embeddings): rows'
-    values and rows' numbers, in turn, of one after the other. `metrics`, `floats` and `counters` are changes of the variables of
+    values and rows' numbers, in turn, of one after the other. Where a step runs eagerly, a gradient that is missing is zero, and
+    the last of the `gradients` tells by a 1 for each variable which ones are there: members may take different branches of a
+    model, and what nobody has is not applied. `metrics`, `floats` and `counters` are changes of the variables of
     these roles, `logs` the step's own scalars where the model has a `train_step` of its own. `local` are the new values of
     what each member moves by itself.
     """

@@ -73,7 +73,12 @@ class TensorFlowEngine(Engine):
             logs = self.model.train_step(data)
         after = self._read(self.roles.changing())
         self._put_back(before)
-        pairs = [(g, v) for g, v in zip(captured.gradients, captured.variables, strict=True) if g is not None]
+        pairs = list(zip(captured.gradients, captured.variables, strict=True))
+        there = []
+        if self.model.run_eagerly:
+            there = [tf.constant([float(gradient is not None) for gradient, _ in pairs], tf.float32)]
+            pairs = [(tf.zeros_like(v.value) if g is None else g, v) for g, v in pairs]
+        pairs = [(g, v) for g, v in pairs if g is not None]
         self._with_gradient = [(variable, isinstance(gradient, tf.IndexedSlices)) for gradient, variable in pairs]
         tables = [gradient for gradient, _ in pairs if isinstance(gradient, tf.IndexedSlices)]
         gradients = [gradient for gradient, _ in pairs if not isinstance(gradient, tf.IndexedSlices)]
@@ -81,7 +86,7 @@ class TensorFlowEngine(Engine):
         metrics_before, floats_before, counters_before, _ = self.roles.split(before)
         return [
             [part for table in tables for part in (table.values, tf.cast(table.indices, tf.int64))],
-            gradients,
+            [*gradients, *there],
             _changes(metrics, metrics_before),
             _changes(floats, floats_before),
             _changes(counters, counters_before),
@@ -107,8 +112,11 @@ class TensorFlowEngine(Engine):
             variable.assign(tf.cast(tf.cast(variable.value, wide) + change, variable.dtype))
         for variable, value in zip(roles.local, local, strict=True):
             variable.assign(value)
-        if self._with_gradient:
-            self.optimizer.apply(self._in_order(tables, gradients), [variable for variable, _ in self._with_gradient])
+        shares = gradients.pop().numpy().tolist() if self.model.run_eagerly else [1.0] * len(self._with_gradient)
+        given = zip(self._in_order(tables, gradients), self._with_gradient, shares, strict=True)
+        pairs = [(gradient, variable) for gradient, (variable, _), share in given if share > 0]
+        if pairs:
+            self.optimizer.apply(*map(list, zip(*pairs, strict=True)))
         return self.metrics_result()
 
     def _test_step(self, data: Any) -> _Tensors:

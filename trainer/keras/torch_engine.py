@@ -18,7 +18,7 @@ class TorchEngine(Engine):
     def __init__(self, model: keras.Model) -> None:
         super().__init__(model)
         self._train_step = torch.compile(model.train_step) if model.jit_compile else model.train_step
-        self._with_gradient: list[Any] = []
+        self._applied_to: list[Any] = []
 
     def prepare(self, batch: Any) -> None:
         pass
@@ -33,13 +33,17 @@ class TorchEngine(Engine):
             after = _copies(roles.changing())
         finally:
             _put(roles.changing(), before)
-        pairs = [(g, v) for g, v in zip(captured.gradients, captured.variables, strict=True) if g is not None]
-        self._with_gradient = [variable for _, variable in pairs]
+        self._applied_to = captured.variables
+        there = torch.tensor([float(gradient is not None) for gradient in captured.gradients])
+        gradients = [
+            torch.zeros_like(variable.value) if gradient is None else gradient
+            for gradient, variable in zip(captured.gradients, captured.variables, strict=True)
+        ]
         metrics, floats, counters, local = roles.split(after)
         metrics_before, floats_before, counters_before, _ = roles.split(before)
         return Results(
             [],
-            [gradient for gradient, _ in pairs],
+            [*gradients, there],
             _changes(metrics, metrics_before),
             _changes(floats, floats_before),
             _changes(counters, counters_before),
@@ -78,8 +82,11 @@ class TorchEngine(Engine):
                 value = variable.value
                 value.copy_((value.to(change.dtype) + change).to(value.dtype))
             _put(roles.local, results.local)
-            if results.gradients:
-                self.optimizer.apply(results.gradients, self._with_gradient)
+            *gradients, there = results.gradients
+            given = zip(gradients, self._applied_to, there.tolist(), strict=True)
+            pairs = [(gradient, variable) for gradient, variable, share in given if share > 0]
+            if pairs:
+                self.optimizer.apply(*map(list, zip(*pairs, strict=True)))
         return self.merge_logs(self.metrics_result(), results.logs)
 
     def test(self, batch: Any) -> Arrays:
