@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two attempts, before jitter
 _ELECTION_PAUSE = 0.4  # seconds, before jitter, at most while replicas answer that none of them leads
 _ATTEMPT = 10.0  # seconds for one attempt, up to the server's first word
+_SHORTEST_ATTEMPT = 1.0  # and if there is less time left: what it fails with is what is told
 _FAREWELL = 1.0  # seconds in which `close` still sends what waits
 _MAX_MESSAGE = 4 * 1024 * 1024  # bytes
 _BEATS = 3  # in a lease
@@ -141,19 +142,19 @@ class Client:
             pause = _FIRST_PAUSE if self.last_heard != welcomed_before else min(2 * pause, longest)
             jittered = pause * random.uniform(0.5, 1.5)
             left = self._time_left(began)
-            if not self._was_welcome and left <= 0:
+            await asyncio.sleep(max(0.0, min(jittered, left)))
+            if not self._was_welcome and jittered >= left:
                 raise RendezvousError(
                     f"no rendezvous server has answered at {self._shown} within {self._connect_timeout:g} s "
                     f"(last error: {self._last_error}). Check that elastic-rendezvous, or the agent that serves it, "
                     "runs there, that the address and the port are the ones it prints, and that no firewall is between"
                 )
-            await asyncio.sleep(min(jittered, left))
 
     def _time_left(self, began: float) -> float:
         return _ATTEMPT if self._was_welcome else began + self._connect_timeout - time.monotonic()
 
     async def _connect_once(self, time_left: float) -> _Outcome:
-        limit = max(0.01, min(_ATTEMPT, time_left))
+        limit = max(_SHORTEST_ATTEMPT, min(_ATTEMPT, time_left))
         began = time.monotonic()
         try:
             address = await self._finder.next_address()

@@ -98,6 +98,45 @@ def test_members_that_skip_different_blocks_sum_each_blocks_gradients_by_themsel
     assert moved == [True] * 4 + [False] * 2 + [True] * 2
 
 
+class Choosing(keras.layers.Layer):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = [keras.layers.Embedding(6, 4) for _ in range(2)]
+        self.chosen = 0
+
+    def build(self, shape: Any) -> None:
+        for table in self.tables:
+            table.build(shape)
+
+    def call(self, x: Any) -> Any:
+        return keras.ops.mean(self.tables[self.chosen](x), axis=1)
+
+
+def test_members_that_look_into_different_tables_send_the_same() -> None:
+    def make() -> Any:
+        model = keras.Sequential([keras.Input((3,), dtype="int32"), Choosing(), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", run_eagerly=True)
+        return model
+
+    batch = (np.arange(12, dtype="int32").reshape(4, 3) % 6, np.ones((4, 1), "float32"))
+    packed, own = [], []
+    engines = [engine_of(make, batch) for _ in range(2)]
+    for rank, engine in enumerate(engines):
+        engine.model.layers[0].chosen = rank
+        own.append(engine.compute(batch, rank))
+        packed.append(engine.pack(own[rank], Share(rank, 0.5)))
+    assert not packed[0][1] and not packed[1][1]
+    sums = [np.sum(arrays, axis=0) for arrays in zip(*(sums for sums, _ in packed), strict=True)]
+    before = [keras.ops.convert_to_numpy(each).copy() for each in engines[0].model.trainable_variables]
+    after = []
+    for rank, engine in enumerate(engines):
+        engine.apply(engine.unpack(sums, [], own[rank]))
+        after.append([keras.ops.convert_to_numpy(each) for each in engine.model.trainable_variables])
+    for a, b, old in zip(*after, before, strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert np.any(a != old), "both tables have moved, on both members"
+
+
 def broken(batch: Any) -> Any:
     """A sample that gives NaN."""
     return keras.tree.map_structure(lambda v: v * np.float32("nan") if v.dtype == np.float32 else v, batch)

@@ -125,5 +125,11 @@ def lives(pid: int) -> bool:
 
 
 def wait_for_pid(file: Path) -> int:
-    wait_until(lambda: file.exists() and file.read_text().strip() != "", f"{file.name} is written")
-    return int(file.read_text().split()[0])
+    found: list[str] = []
+
+    def is_written() -> bool:
+        found[:] = file.read_text().split() if file.exists() else []
+        return bool(found)
+
+    wait_until(is_written, f"{file.name} is written")
+    return int(found[0])

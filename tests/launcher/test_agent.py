@@ -330,11 +330,11 @@ def test_a_name_that_is_not_known_is_looked_for_and_then_given_up(start_agent: S
 
 def test_workers_go_on_without_a_server(start_agent: StartAgent, tmp_path: Path) -> None:
     server = ScriptedServer()
-    agent = start_agent(*JOIN, "sleep", urls=[server.url], rendezvous_timeout=0.5)
+    agent = start_agent(*JOIN, "sleep", urls=[server.url], rendezvous_timeout=2.0)
     let_it_form(server)
     server.close()
     agent.wait_for_text("the workers go on without it")
-    time.sleep(1.5)
+    time.sleep(3.5)
     assert agent.process.poll() is None
     agent.signal(signal.SIGINT)
     agent.wait_for_text("a second one ends this agent at once")
@@ -344,7 +344,7 @@ def test_workers_go_on_without_a_server(start_agent: StartAgent, tmp_path: Path)
 
 def test_an_agent_without_server_and_workers_gives_up(start_agent: StartAgent) -> None:
     server = ScriptedServer()
-    agent = start_agent("exit=3", urls=[server.url], rendezvous_timeout=1.0)
+    agent = start_agent("exit=3", urls=[server.url], rendezvous_timeout=5.0)
     server.wait_for(Exited)
     server.close()
     assert agent.wait() == 69, agent.text()
@@ -420,7 +420,7 @@ def test_an_escaped_process_that_keeps_the_pipe_does_not_hold_the_end(
 ) -> None:
     server.answers.append(done_when_all_are(1))
     agent = start_agent(f"escape={tmp_path / 'pid'}", urls=[server.url])
-    assert agent.wait(10) == 0, agent.text()
+    assert agent.wait() == 0, agent.text()
     escaped = wait_for_pid(tmp_path / "pid")
     assert lives(escaped)
     os.kill(escaped, signal.SIGKILL)

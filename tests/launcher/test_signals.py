@@ -85,7 +85,7 @@ def test_an_agent_in_a_shell_s_background_outlives_it(
     let_it_form(server)
     itself = agent.agent_itself()
     agent.signal(signal.SIGKILL)
-    agent.process.wait(5)
+    agent.process.wait(40)
     itself.send_signal(signal.SIGTERM)
     agent.wait_for_text("SIGTERM: this agent's workers leave the job")
     wait_until(lambda: not lives(itself.pid), "the agent has ended")

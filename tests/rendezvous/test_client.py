@@ -298,7 +298,7 @@ def test_close_ends_run_while_no_server_is_there(run: Run, free_port: int) -> No
         agent = Running(f"http://127.0.0.1:{free_port}")
         await asyncio.sleep(0.05)
         await agent.client.close()
-        await asyncio.wait_for(agent.task, 1)
+        await asyncio.wait_for(agent.task, LIMIT)
 
     run(scenario())
 

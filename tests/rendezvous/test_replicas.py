@@ -20,7 +20,7 @@ from elastic_launch.rendezvous.stores.store import Fence, Held, Store, StoreUnav
 from .agents import Agent, new_agent, run_together
 from .conftest import Run, Until
 
-LEASE = 1.0  # seconds
+LEASE = 2.0  # seconds
 
 
 class Line(Store):
@@ -220,7 +220,7 @@ def test_a_short_silence_of_the_store_costs_nothing_and_a_planned_change_waits_f
                 await wait_until(lambda: c.client.connected)
                 leader.line.is_cut = True
                 c.become_ready()
-                await asyncio.sleep(0.3 * LEASE)
+                await asyncio.sleep(0.15 * LEASE)
                 assert (a.count(Announce), b.count(Announce)) == (1, 1), (
                     "they would have waited for a store that is away"
                 )

@@ -108,7 +108,7 @@ def test_an_agent_that_vanishes_is_reported_at_once(run: Run, serve: Serve, dial
             agent.connection.transport.abort()
             began = time.monotonic()
             await until(lambda: ("closed", "a") in served.machine.happened)
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 8
 
     run(scenario())
 
@@ -529,7 +529,7 @@ def test_a_stop_does_not_wait_for_connected_agents_and_frees_the_port(run: Run, 
             reading = asyncio.ensure_future(closing_of(polite))
             began = time.monotonic()
             await served.server.stop()
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 8
             assert await reading == (1001, "the rendezvous server stops")
             await served.server.stop()
             port = int(served.url.rsplit(":", 1)[1])

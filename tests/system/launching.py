@@ -203,7 +203,7 @@ class Lab(JournalFolder):
             newest = self.journal("change", generation=self.generation(), rank=rank)
             return int(newest[0]["pid"]) if newest else 0
 
-        return int(self.wait(found, 5, f"rank {rank}"))
+        return int(self.wait(found, 30, f"rank {rank}"))
 
     def signal_rank(self, rank: int, number: int) -> int:
         pid = self.pid_of_rank(rank)

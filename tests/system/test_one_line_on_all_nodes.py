@@ -127,7 +127,7 @@ def test_any_free_port_is_for_one_node_and_two_such_jobs_do_not_meet(job: Torchr
         assert {entry["WORLD_SIZE"] for entry in each.wait_for_world(2)} == {"2"}
         each.finish()
     assert [agent.wait() for agent in agents] == [0, 0]
-    urls = [wait_for(lambda: re.search(r"http://localhost:(\d+)", agent.output), 5, "its URL") for agent in agents]  # noqa: B023
+    urls = [wait_for(lambda: re.search(r"http://localhost:(\d+)", agent.output), 30, "its URL") for agent in agents]  # noqa: B023
     assert len({url[1] for url in urls}) == 2
 
 

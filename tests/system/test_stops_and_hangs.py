@@ -47,7 +47,7 @@ def test_a_stopped_worker_whose_epoch_is_over_comes_back_as_a_fresh_process(lab:
 def test_a_worker_whose_main_thread_holds_the_gil_for_longer_than_the_lease_is_not_declared_dead(
     lab: Lab, seconds: float
 ) -> None:
-    agent = lab.launch("--min", "1", "--max", "2", hold_gil_at=5, hold_gil_for=seconds, epochs=2)
+    agent = lab.launch("--min", "2", "--max", "2", hold_gil_at=5, hold_gil_for=seconds, epochs=2)
     assert agent.wait(90 + seconds) == 0
     lab.assert_exact(epochs=2, members=2)
     lab.assert_nothing_redone()
@@ -89,7 +89,7 @@ def test_a_server_stopped_for_longer_than_the_lease_costs_nothing(
     lab: Lab, two_agents: tuple[Command, Command, Command]
 ) -> None:
     server, first, second = two_agents
-    mine = pids(first) | pids(second)
+    mine, generation = pids(first) | pids(second), lab.generation()
     server.signal(signal.SIGSTOP)
     before = lab.step()
     time.sleep(4.5)
@@ -97,7 +97,7 @@ def test_a_server_stopped_for_longer_than_the_lease_costs_nothing(
     server.signal(signal.SIGCONT)
     lab.wait_for_steps(50)
     assert pids(first) | pids(second) == mine
-    assert lab.generation() == 1
+    assert lab.generation() == generation
     lab.kill_rank(0)
     lab.wait_for_world(1)
     lab.wait_for_world(2)
@@ -110,10 +110,11 @@ def test_a_loss_while_the_server_is_stopped_is_dealt_with_when_it_goes_on(
     lab: Lab, two_agents: tuple[Command, Command, Command]
 ) -> None:
     server, first, second = two_agents
+    generation = lab.generation()
     server.signal(signal.SIGSTOP)
     lab.kill_rank(0)
     time.sleep(4)
-    assert lab.generation() == 1
+    assert lab.generation() == generation
     server.signal(signal.SIGCONT)
     lab.wait_for_world(1)
     lab.wait_for_world(2)
@@ -136,7 +137,7 @@ def test_an_interrupt_stops_the_job_in_order_and_a_second_one_at_once(lab: Lab) 
         again.signal(signal.SIGINT)
         lab.wait_for_text(again, "SIGINT")
         again.signal(signal.SIGINT)
-        assert again.wait(5) == 130
+        assert again.wait(20) == 130
 
 
 def test_an_early_stop_is_agreed_by_all_at_the_same_step(lab: Lab) -> None:

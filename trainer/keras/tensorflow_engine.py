@@ -77,7 +77,8 @@ class TensorFlowEngine(Engine):
         there = []
         if self.model.run_eagerly:
             there = [tf.constant([float(gradient is not None) for gradient, _ in pairs], tf.float32)]
-            pairs = [(tf.zeros_like(v.value) if g is None else g, v) for g, v in pairs]
+            # Tables too: whether a missing gradient is one elsewhere is not known here.
+            pairs = [(tf.zeros_like(v.value) if g is None else tf.convert_to_tensor(g), v) for g, v in pairs]
         pairs = [(g, v) for g, v in pairs if g is not None]
         self._with_gradient = [(variable, isinstance(gradient, tf.IndexedSlices)) for gradient, variable in pairs]
         tables = [gradient for gradient, _ in pairs if isinstance(gradient, tf.IndexedSlices)]

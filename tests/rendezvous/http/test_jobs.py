@@ -34,7 +34,7 @@ def test_a_job_is_shown_with_its_workers_their_steps_and_their_speed(run: Run, r
             )
             assert workers[b.worker]["step"] == 0, "an agent speaks for its own workers"
             assert sorted(worker["rank"] for worker in workers.values()) == [0, 1]
-            assert 0.2 < first["steps_per_second"] < 200
+            assert first["steps_per_second"] > 0
             assert first["samples_per_second"] == pytest.approx(64 * first["steps_per_second"], rel=0.01)
             (summary,) = (await running.http.get("/v1/jobs")).json()["jobs"]
             assert (summary["job"], summary["state"], summary["spec"]["max"]) == ("digits", "running", 3)
