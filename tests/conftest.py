@@ -35,3 +35,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Tests that share something must run in one process: a cluster whose API server one of them stops, a node that it empties."""
+    if session.config.getoption("loadgroup", False):
+        for item in session.items:
+            if item.get_closest_marker("xdist_group") is not None and "@" not in item.nodeid:
+                raise pytest.UsageError(
+                    "this pytest and this xdist do not group tests: install what constraints.txt says"
+                )
