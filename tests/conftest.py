@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Tests that share something must run in one process: a cluster whose API server one of them stops, a node that it empties."""
+    """Tests that share something run in one process: a cluster whose API server one of them stops, a node that it empties."""
     if session.config.getoption("loadgroup", False):
         for item in session.items:
             if item.get_closest_marker("xdist_group") is not None and "@" not in item.nodeid:
