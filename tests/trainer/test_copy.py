@@ -226,7 +226,9 @@ class TestStrangers:
         assert receive([serving.address], SIZES) == Memory(SIZES).pieces
         assert serving.end() is None
 
-    @pytest.mark.parametrize("says", [b"", b"GET / HTTP/1.1\r\n\r\n", os.urandom(200)], ids=["nothing", "http", "random"])
+    @pytest.mark.parametrize(
+        "says", [b"", b"GET / HTTP/1.1\r\n\r\n", os.urandom(200)], ids=["nothing", "http", "random"]
+    )
     def test_garbage_disturbs_nobody(self, says: bytes) -> None:
         serving = Serving(Memory(SIZES))
         host, port = serving.address.split(":")
