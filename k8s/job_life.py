@@ -226,9 +226,7 @@ class JobLife:
         logger.info("job %s was deleted", self._request.name)
         stop = self._job.command(lambda machine, now: machine.stop(_DELETED, "the job was deleted", now))
         stopping = asyncio.ensure_future(stop)  # it may never become durable: the ConfigMap goes with the job
-        try:
-            await asyncio.wait_for(self._job.deserted.wait(), _FAREWELL)
-        except asyncio.TimeoutError:
+        if not await is_set_within(self._job.deserted, _FAREWELL):
             logger.info("job %s: not all agents have gone within %g s", self._request.name, _FAREWELL)
         stopping.cancel()
         await asyncio.gather(stopping, return_exceptions=True)

@@ -25,6 +25,7 @@ from .quiet_server import QuietServer
 from .route import address_on_the_way_to
 from .stores.memory import MemoryStore
 from .stores.store import Store
+from .waiting import is_set_within
 
 __all__ = ["Election", "Server", "create_app", "listen"]
 
@@ -107,11 +108,7 @@ class Server:
         known = self._app.state.jobs.get(job)
         if known is None:
             return True
-        try:
-            await asyncio.wait_for(known.deserted.wait(), timeout if math.isfinite(timeout) else None)
-        except asyncio.TimeoutError:
-            return False
-        return True
+        return await is_set_within(known.deserted, timeout if math.isfinite(timeout) else None)
 
     async def stop(self) -> None:
         """Ends the port, all jobs' tasks and all connections. May be called again."""

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ...rendezvous.waiting import is_set_within
 from .prefixes import Label
 
 if TYPE_CHECKING:
@@ -49,8 +50,7 @@ class WorkerOutput:
         self._draining = True
         if not self._ended.is_set():
             self._loop.add_reader(self._pipe, self._read)
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), limit)
+            await is_set_within(self._ended, limit)
         self._end()
         self._destination.finish(self._label())
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from elastic_launch.errors import RingError
 from elastic_launch.horovod import world
-from elastic_launch.horovod.world import NoState
+from elastic_launch.horovod.common.exceptions import HorovodInternalError
+from elastic_launch.horovod.world import NoState, World
 from elastic_launch.trainer.exchange import Report, decide
 
 
@@ -74,3 +76,12 @@ def test_once_later_always_later() -> None:
         others = decide([Report("mine", lineage if lineage == 2 else 0), Report("other", lineage)])
         state.bring_together(SimpleNamespace(rank=0), others, "", "")
     assert state.came_later
+
+
+def test_a_ring_that_ends_while_its_only_member_waits_for_its_lease_is_one_that_elastic_run_goes_on_from() -> None:
+    def wait_for_lease(ring: Any) -> None:
+        raise RingError("another generation has been announced")
+
+    member = SimpleNamespace(ring=object(), wait_for_lease=wait_for_lease)
+    with pytest.raises(HorovodInternalError, match="another generation"):
+        World.wait_for_lease(SimpleNamespace(_member=member))  # type: ignore[arg-type]

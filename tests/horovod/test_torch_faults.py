@@ -20,6 +20,12 @@ def test_a_script_of_a_fixed_size_trains_as_it_is(lab: HorovodLab) -> None:
     assert "size 2 accuracy 0.8" in command.output or "size 2 accuracy 0.9" in command.output, command.output
 
 
+def test_workers_that_were_told_different_fusion_limits_fuse_alike(lab: HorovodLab) -> None:
+    first = lab.run("torch_fixed.py", "--min", "2", "--max", "2", environment={"HOROVOD_FUSION_THRESHOLD": "1000"})
+    second = lab.run("torch_fixed.py", "--rendezvous", first.url)
+    assert [agent.wait(PATIENCE) for agent in (first, second)] == [0, 0], first.output + second.output
+
+
 def test_without_an_agent_it_is_a_world_of_one() -> None:
     command = [sys.executable, "-m", "elastic_launch.horovod.running", str(SCRIPTS / "torch_fixed.py")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)

@@ -75,7 +75,7 @@ def test_a_pod_whose_network_is_cut_is_lost_and_comes_back(new_job: NewJob) -> N
     veth = veth_of(job.cluster.pod(cut.name)["status"]["podIP"])
     subprocess.run(["ip", "link", "set", veth, "down"], check=True)
     try:
-        job.wait_for_world(1)
+        job.wait_for_world(1, 30)
         job.wait_for_steps(20)
         job.wait_for_event("HostSilent")
     finally:

@@ -13,7 +13,7 @@ from elastic_launch.rendezvous.stores.etcd.address import EtcdAddress
 from elastic_launch.rendezvous.stores.etcd.cluster import CALL_SECONDS
 from elastic_launch.rendezvous.stores.store import Store, StoreUnavailable
 
-SLACK = 2.5  # seconds for a busy machine
+SLACK = 1.0  # seconds for a busy machine
 SLOW = CALL_SECONDS + SLACK
 
 

@@ -46,7 +46,7 @@ def test_a_closed_store_ends_what_is_in_progress(etcd: Etcd) -> None:
                 await asyncio.sleep(0.2)
                 await store.close()
                 await connecting.close()
-                assert max(await asyncio.gather(*waiting)) < 0.2 + SLACK
+                assert max(await asyncio.gather(*waiting)) < 0.2 + SLACK / 2
             finally:
                 etcd.mend()
         with pytest.raises(StoreUnavailable, match="closed"):

@@ -104,7 +104,7 @@ def test_jobs_do_not_mix(run: Run, serve: Serve, dial: Dial) -> None:
 
 def test_an_agent_that_vanishes_is_reported_at_once(run: Run, serve: Serve, dial: Dial, until: Until) -> None:
     async def scenario() -> None:
-        async with serve() as served, dial(served.url, agent="a") as agent:
+        async with serve(timing=Timing(lease=60)) as served, dial(served.url, agent="a") as agent:
             agent.connection.transport.abort()
             began = time.monotonic()
             await until(lambda: ("closed", "a") in served.machine.happened)
@@ -521,7 +521,9 @@ def test_the_last_words_of_an_agent_are_read_while_it_is_written_to(
     run(scenario())
 
 
-def test_a_stop_does_not_wait_for_connected_agents_and_frees_the_port(run: Run, serve: Serve, dial: Dial) -> None:
+def test_a_stop_takes_less_than_a_second_with_agents_connected_and_frees_the_port(
+    run: Run, serve: Serve, dial: Dial
+) -> None:
     async def scenario() -> None:
         before = asyncio.all_tasks()
         async with serve() as served, dial(served.url, agent="a") as polite, dial(served.url, agent="b") as stuck:
@@ -529,7 +531,7 @@ def test_a_stop_does_not_wait_for_connected_agents_and_frees_the_port(run: Run, 
             reading = asyncio.ensure_future(closing_of(polite))
             began = time.monotonic()
             await served.server.stop()
-            assert time.monotonic() - began < 8
+            assert time.monotonic() - began < 1
             assert await reading == (1001, "the rendezvous server stops")
             await served.server.stop()
             port = int(served.url.rsplit(":", 1)[1])

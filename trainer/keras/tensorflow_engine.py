@@ -113,7 +113,10 @@ class TensorFlowEngine(Engine):
             variable.assign(tf.cast(tf.cast(variable.value, wide) + change, variable.dtype))
         for variable, value in zip(roles.local, local, strict=True):
             variable.assign(value)
-        shares = gradients.pop().numpy().tolist() if self.model.run_eagerly else [1.0] * len(self._with_gradient)
+        shares = [1.0] * len(self._with_gradient)
+        if self.model.run_eagerly:
+            *gradients, there = gradients
+            shares = there.numpy().tolist()
         given = zip(self._in_order(tables, gradients), self._with_gradient, shares, strict=True)
         pairs = [(gradient, variable) for gradient, (variable, _), share in given if share > 0]
         if pairs:
