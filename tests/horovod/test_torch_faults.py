@@ -21,8 +21,9 @@ def test_a_script_of_a_fixed_size_trains_as_it_is(lab: HorovodLab) -> None:
 
 
 def test_workers_that_were_told_different_fusion_limits_fuse_alike(lab: HorovodLab) -> None:
-    first = lab.run("torch_fixed.py", "--min", "2", "--max", "2", environment={"HOROVOD_FUSION_THRESHOLD": "1000"})
-    second = lab.run("torch_fixed.py", "--rendezvous", first.url)
+    flags = ("--min", "2", "--max", "2", "--nproc-per-node", "1")
+    first = lab.run("torch_fusing.py", *flags, environment={"HOROVOD_FUSION_THRESHOLD": "1000"})
+    second = lab.run("torch_fusing.py", "--rendezvous", first.url, "--nproc-per-node", "1")
     assert [agent.wait(PATIENCE) for agent in (first, second)] == [0, 0], first.output + second.output
 
 
