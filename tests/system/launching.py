@@ -183,16 +183,21 @@ class Lab(JournalFolder):
         self.wait(lambda: text in command.output, limit, repr(text))
 
     @contextlib.contextmanager
-    def held(self, place: str, limit: float = 90) -> Iterator[None]:
-        """Inside it, somebody waits at that place of the script."""
+    def held(self, place: str, limit: float = 90, count: int = 1) -> Iterator[None]:
+        """Inside it, `count` more processes than before wait at that place of the script."""
         note = self.folder / f"hold-{place}"
         before = len(self.journal("held", place=place))
         note.touch()
         try:
-            self.wait(lambda: len(self.journal("held", place=place)) > before, limit, f"somebody at {place!r}")
+            self.wait(lambda: len(self.journal("held", place=place)) >= before + count, limit, f"{count} at {place!r}")
             yield
         finally:
             note.unlink()
+
+    def begin_together(self, workers: int) -> None:
+        """Right behind the launch: the first ring is one of all, though one of them may take seconds longer to start."""
+        with self.held("joining", count=workers):
+            pass
 
     # --- disturbing ---
 

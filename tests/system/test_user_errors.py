@@ -7,6 +7,7 @@ from .launching import Lab
 
 def test_an_exception_at_one_rank_costs_one_restart_and_no_sample(lab: Lab) -> None:
     agent = lab.launch("--min", "1", "--max", "3", raise_at="5:1", open_ended=True, pause=0.02)
+    lab.begin_together(3)
     lab.wait_for_entry("change", world_size=2, cause="lost")
     lab.wait_for_world(3)
     lab.finish()
@@ -33,6 +34,7 @@ def test_a_sample_that_crashes_whoever_gets_it_fails_the_job(lab: Lab) -> None:
 
 def test_the_code_of_sys_exit_in_the_middle_is_the_jobs_when_no_restart_is_left(lab: Lab) -> None:
     agent = lab.launch("--max", "2", "--max-restarts", "0", exit_at="4:1:3", pause=0.02)
+    lab.begin_together(2)
     assert agent.wait() == 3
     assert "1 crash, --max-restarts is 0" in agent.output
 
@@ -40,6 +42,7 @@ def test_the_code_of_sys_exit_in_the_middle_is_the_jobs_when_no_restart_is_left(
 def test_a_worker_that_runs_out_of_memory_is_replaced_and_one_killed_for_it_too(lab: Lab) -> None:
     """The limit of the process stands for an allocation that fails, SIGKILL for the kernel's way."""
     agent = lab.launch("--min", "1", "--max", "2", starve_at="5:1", open_ended=True, pause=0.02)
+    lab.begin_together(2)
     lab.wait_for_entry("change", world_size=1)
     lab.wait_for_world(2)
     lab.kill_rank(0)
@@ -68,6 +71,7 @@ def test_a_joiner_that_crashes_again_and_again_comes_with_growing_delay_and_dist
 
 def test_a_joiner_that_crashes_more_often_than_is_allowed_fails_the_job_with_its_code(lab: Lab) -> None:
     agent = lab.launch("--min", "1", "--max", "2", "--max-restarts", "2", stillborn=1, exit_at="3:1:4", open_ended=True)
+    lab.begin_together(2)
     assert agent.wait() == 5
     assert "3 crashes, --max-restarts is 2" in agent.output
 
