@@ -1,6 +1,7 @@
 """A script that knows nothing of this package: it writes down where it is, and does what files in its folder tell it.
 
-`finish` or `finish-RANK`: it ends well. `crash-RANK`: it takes the file away and fails. `stubborn`: it ignores SIGTERM.
+`finish` or `finish-RANK`: it ends well. `crash-RANK`: it takes the file away and fails; if it is terminated before it has seen
+that, because another one has failed, the file is not for its next life either. `stubborn`: it ignores SIGTERM.
 """
 
 import json
@@ -30,6 +31,7 @@ def write(event: str) -> None:
 def terminated(number: int, frame: object) -> None:
     write("terminated")
     if not (folder / "stubborn").exists():
+        (folder / f"crash-{rank}").unlink(missing_ok=True)
         sys.exit(143)
 
 
